@@ -14,6 +14,7 @@ Rule files set the limits: a preset such as ``presets/gopher.toml``, or a file o
 ``exclamation_ratio = { max = 0.05 }``. ``"my_measures:exclamation_ratio" = { max = 0.05 }`` names a function in your own module.
 
     text_view.py        the definitions of words, marks, lines and paragraphs
+    words.py            the words by which texts are compared
     spacy_tokens.py     a text split by spaCy's English tokenizer, to decide as datatrove does (an extra)
     unicode_classes.py  kinds of characters
     measures/           the measures: length, words, lines, repetition, sentences, code, source files, profanity, urls

@@ -33,6 +33,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from filters.spacy_tokens import is_symbol, split_tokens
 from filters.unicode_classes import ALPHABETIC, MARK, NUMBER, SPACES, UNSPACED, kinds
+from filters.words import UNSPACED_WORD
 
 DEFINITION = "shardwright-3"
 """The version of the definitions above. Recipes hold it; it changes with each definition."""
@@ -42,8 +43,9 @@ _PIECES = re.compile(
       a (?: \.a )+ \. (?![a0.])                       # initials
     | (?: (?<=[a0~+k])' )? [a0]                        # a word of a script with spaces
       (?: [a0~+k] | [._](?=[a0]) | (?<=0),(?=0) )*
-    | h [~+k]*                                        # an ideograph
-    | (?: e?t | e ) (?: [~+k] | (?<=\+)t | t(?=k) )*   # a syllable of Thai, Lao, Khmer, Burmese
+    | """
+    + UNSPACED_WORD
+    + r"""
     | [^ ]                                            # one character of a mark
     """,
     re.VERBOSE,

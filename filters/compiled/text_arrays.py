@@ -1,8 +1,8 @@
-"""Texts as arrays for compiled code: code points, character classes, and the hash of a word."""
+"""Texts as arrays for compiled code: code points, and the hash of a word."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,6 @@ def code_points(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.in
     """
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
     return codes, np.cumsum([len(text) for text in texts], dtype=np.int64)
-
-
-def character_class(test: Callable[[str], bool], size: int) -> NDArray[np.bool_]:
-    """Return bool ``[size]``: whether each code point below `size` passes a test such as `str.isalpha`.
-
-    >>> np.flatnonzero(character_class(str.isdecimal, 100)).tolist() == list(range(ord("0"), ord("9") + 1))
-    True
-    """
-    return np.fromiter(map(test, map(chr, range(size))), bool, size)
 
 
 def fnv(word: str) -> int:

@@ -1,33 +1,8 @@
-"""The words that two texts share. Words are as in `pipeline.builder.dedup.decontaminate`."""
+"""The words that two texts share."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-
-from ..builder.dedup.decontaminate import unspaced_letters
-
-_WORD = re.compile(r"\w+")
-
-
-def words(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield each word in lower case, its first character, and the character after its last.
-
-    >>> [word for word, *_ in words("To be, 或不")]
-    ['to', 'be', '或', '不']
-    """
-    alone = unspaced_letters()
-    for match in _WORD.finditer(text):
-        word, at = match[0], match.start()
-        begin = 0
-        for number, letter in enumerate(word if not word.isascii() else ""):
-            if ord(letter) < len(alone) and alone[ord(letter)]:
-                if begin < number:
-                    yield word[begin:number].lower(), at + begin, at + number
-                yield letter.lower(), at + number, at + number + 1
-                begin = number + 1
-        if begin < len(word):
-            yield word[begin:].lower(), at + begin, at + len(word)
+from filters.words import words
 
 
 def shared_passage(text: str, document: str, ngram: int) -> str:

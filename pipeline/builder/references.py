@@ -17,6 +17,7 @@ from typing import Any
 from filters.language.language import LanguageIdentifier, bundled_model, parse_languages
 from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import RuleSet, load_rules
+from filters.words import DEFINITION as WORDS
 
 from ..atomic import read_json, write_json
 from ..atomic_directory import discard, result_directory
@@ -108,6 +109,7 @@ def resolve(recipe: Recipe, requests: RequestOptions) -> References:
     tokenizer = resolve_tokenizer(recipe)
     definitions: dict[str, Any] = {
         "rules": rules.describe(),
+        "words": WORDS,
         "language_model": {"name": identifier.path.name, "sha256": model.sha256},
         "against": earlier,
         "decontaminate": hashes,

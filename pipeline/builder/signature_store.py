@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from filters.words import DEFINITION
+
 from ..atomic_directory import discard_whole, result_directory
 from ..errors import BuildError, ConfigError, ManifestError, MissingObjectError
 from ..objects.remote_object import describe, download
@@ -148,13 +150,22 @@ def _read_manifest(spec: str, requests: RequestOptions | None) -> Manifest:
 
 
 def signature_files(spec: str, manifest: Manifest) -> list[FileInfo]:
-    """Return the files of signatures that a dataset's manifest names. Raises ``ConfigError`` unless it names all of them."""
+    """Return the files of signatures that a dataset's manifest names.
+
+    Raises ``ConfigError`` unless it names all of them, or if they are of words as earlier releases split them.
+    """
     files = {info.name: info for info in manifest.files}
     names = [f"{SIGNATURES_NAME}/{name}" for name in FILES]
     if any(name not in files for name in names):
         raise ConfigError(
             f"{spec}: keeps no signatures of its documents; give the directory of a dataset, built with dedup and without "
             "--no-signatures"
+        )
+    if manifest.recipe.get("definitions", {}).get("words") != DEFINITION:
+        raise ConfigError(
+            f"{spec}: its signatures are of words as an earlier release split them: at combining marks, and not between letters "
+            "of Chinese or Japanese. They cannot be compared. Build that dataset again with this release, to make its signatures "
+            "again; report.html beside it has the command"
         )
     return [files[name] for name in names]
 

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.atomic import write_json
+from pipeline.audit.find import find
 from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import BuildError, ConfigError
+from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import rejected, run, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
@@ -126,3 +129,15 @@ def test_redacted_texts_of_an_earlier_dataset_come_back_and_it_is_said(tmp_path:
     [note] = manifest.counts["notes"]
     assert re.match(rf"{earlier.name}: 2 of its documents were redacted or dropped, .*--drop-ids", note)
     assert run_plain(source, tmp_path / "again", drop_ids=str(ids), **options).counts["kept"] == 0
+
+
+def test_signatures_of_words_as_earlier_releases_split_them_are_refused(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in.jsonl", range(3)), tmp_path / "earlier"
+    manifest = run_plain(source, out)
+    del manifest.recipe["definitions"]["words"]
+    write_json(out / "manifest.json", manifest.to_json())
+    message = r"earlier: its signatures are of words as an earlier release.*Build that dataset again"
+    with pytest.raises(ConfigError, match=message):
+        run_plain(source, tmp_path / "out", against=[str(out)])
+    with pytest.raises(ConfigError, match=message):
+        find(out, english(1), progress=Progress(quiet=True))

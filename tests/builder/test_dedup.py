@@ -367,3 +367,11 @@ def test_real_duplicates_are_found_as_often_as_theory_says(dedup: Find, shared_d
 
     assert recall(0.85) >= 0.99
     assert recall(0.8) >= 0.96
+
+
+def test_near_copies_are_found_in_scripts_without_spaces(tmp_path: Path) -> None:
+    letters = [chr(0x4E00 + 7 * k % 3000) for k in range(1200)]
+    copies = ["".join(letters[::-1]), "".join("变" if k % 200 == 100 else letter for k, letter in enumerate(letters))]
+    texts = ["，".join("".join(text[k : k + 20]) for k in range(0, 1200, 20)) for text in (letters, *copies)]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    assert run_plain(tmp_path / "in.jsonl", tmp_path / "out").counts["duplicates"] == {"exact": 0, "near": 1}

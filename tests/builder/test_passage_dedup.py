@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,10 +19,17 @@ from hypothesis import strategies as st
 
 from filters.measures.length import words as count_words
 from filters.text_view import Page
+from filters.words import words as words_of
 from pipeline.builder.counts.build_stats import BuildStats, funnel
-from pipeline.builder.dedup.decontaminate import unspaced_letters
 from pipeline.builder.dedup.key_tables import count_buckets, count_keys, load_found, sort_bucket, write_table
-from pipeline.builder.dedup.word_runs import candidates, find_words, picked_runs, remove_spans, window_hashes
+from pipeline.builder.dedup.word_runs import (
+    candidates,
+    find_words,
+    picked_runs,
+    remove_spans,
+    whole_spans,
+    window_hashes,
+)
 from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError
@@ -38,35 +43,17 @@ NOTICE = " ".join(f"notice{k}" for k in range(60)).capitalize()
 SMALL = Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_records=20, bucket_hashes=700)
 
 
-@functools.cache
-def letters_alone() -> frozenset[str]:
-    return frozenset(map(chr, np.flatnonzero(unspaced_letters()).tolist()))
-
-
 def always(number: int, mask: list[bool]) -> bool:
     return True
 
 
 def spans_of(text: str) -> list[tuple[int, int]]:
-    """The words of a text by the definition: runs of letters, and each letter of a script without spaces."""
-    found = []
-    for match in re.finditer(r"\w+", text):
-        begin = match.start()
-        for at in range(match.start(), match.end()):
-            if text[at] in letters_alone():
-                found += [(begin, at)] * (begin < at) + [(at, at + 1)]
-                begin = at + 1
-        found += [(begin, match.end())] * (begin < match.end())
-    return found
-
-
-def words_of(text: str) -> list[str]:
-    return [text[a:b].replace("İ", "i").lower() for a, b in spans_of(text)]
+    return [(begin, end) for _, begin, end in words_of(text)]
 
 
 def runs_by_words(texts: Sequence[str], length: int) -> list[list[Any]]:
     """The runs of ``length`` words of each text: what is equal for equal runs."""
-    every = map(words_of, texts)
+    every = ([word for word, *_ in words_of(text)] for text in texts)
     return [[tuple(words[at : at + length]) for at in range(len(words) - length + 1)] for words in every]
 
 
@@ -78,7 +65,7 @@ def runs_by_suffixes(texts: Sequence[str], length: int) -> list[list[Any]]:
     words: list[int] = []
     stops = [0]
     for number, text in enumerate(texts):
-        words += [numbers.setdefault(word, len(numbers)) for word in (*words_of(text), number)]
+        words += [numbers.setdefault(word, len(numbers)) for word in (*(word for word, *_ in words_of(text)), number)]
         stops.append(len(words))
     array = np.array(words, np.uint32)
     suffixes = divsufsort(array).astype(np.int64)
@@ -115,8 +102,9 @@ def repeated(
 def left_of(text: str, mask: Sequence[bool], words_left: int) -> str | None:
     spans = spans_of(text)
     groups = [list(group) for is_in, group in itertools.groupby(range(len(mask)), mask.__getitem__) if is_in]
-    left = remove_spans(text, [(spans[group[0]][0], spans[group[-1]][1]) for group in groups])
-    return None if groups and (not left.strip() or count_words(Page(left)) < words_left) else left
+    passages = [(group[0], group[-1] + 1) for group in groups]
+    left = remove_spans(text, whole_spans(text, np.array(spans).reshape(-1, 2), passages))
+    return None if left != text and (not left.strip() or count_words(Page(left)) < words_left) else left
 
 
 def oracle(texts: Sequence[str], length: int, words_left: int = 50, **options: Any) -> list[str | None]:
@@ -154,7 +142,9 @@ def plant(texts: list[str]) -> list[str]:
 
 
 @given(
-    lists=st.lists(st.lists(st.sampled_from(["a", "A!", "b", "東", "c3\n", "ไ", "_", "İ"]), max_size=40), max_size=6),
+    lists=st.lists(
+        st.lists(st.sampled_from(["a", "A!", "b", "東", "c3\n", "ไ", "_", "İ", "का", "กำ"]), max_size=40), max_size=6
+    ),
     length=st.integers(2, 8),
     buckets=st.integers(1, 3),
 )
@@ -422,6 +412,26 @@ def test_words_that_only_share_a_hash_with_earlier_ones_are_not_cut(tmp_path: Pa
 def test_a_cut_takes_the_marks_of_the_passage_and_leaves_the_wider_gap(text: str, left: str) -> None:
     begin = text.index("Two")
     assert remove_spans(text, [(begin, begin + len("Two three"))]) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("At $3.[99 two three] four.", "At $3.99 four."),
+        ("See Python/[Java two three].", "See Python/Java"),
+        ("One [two and/]or three.", "One and/or three."),
+        ("用Python[和二三]Java。", "用Python Java。"),
+        ("Only/[two/three]/four.", "Only/two/three/four."),
+        ("हिन्दी [कागज का] टुकड़ा।", "हिन्दी टुकड़ा।"),
+        ("Said ⚠️[two three] four.", "Said four."),
+    ],
+)
+def test_no_cut_ends_in_a_word_or_joins_two(text: str, left: str) -> None:
+    begin, end = text.index("["), text.index("]") - 1
+    text = text.replace("[", "").replace("]", "")
+    spans = find_words([text]).spans
+    first, last = (int(np.searchsorted(spans[:, 0], at)) for at in (begin, end))
+    assert remove_spans(text, whole_spans(text, spans, [(first, last)])) == left
 
 
 def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> None:

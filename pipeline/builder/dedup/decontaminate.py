@@ -1,10 +1,8 @@
 """Documents that share long word n-grams with an evaluation set.
 
-An overlap is any run of 13 words, as in appendix C of Brown et al. 2020 (GPT-3). Words are as in shingles:
-``re.findall(r"\\w+", text.lower())``. In scripts without spaces (Han, Hiragana, Thai and their neighbours) each letter is
-a word; a run of Katakana is one word. An evaluation text of 8 to 12 words is one n-gram. Shorter texts are not compared, and
-the build warns of them. N-grams are compared by the 64-bit hashes of `minhash`: 10**12 n-grams of documents and 10**6 of
-evaluation sets cause a false match in one of 18 such builds.
+An overlap is any run of 13 words (`filters.words`), as in appendix C of Brown et al. 2020 (GPT-3). An evaluation text of 8 to 12
+words is one n-gram. Shorter texts are not compared, and the build warns of them. N-grams are compared by the 64-bit hashes of
+`minhash`: 10**12 n-grams of documents and 10**6 of evaluation sets cause a false match in one of 18 such builds.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.compiled.text_arrays import code_points
-from filters.unicode_classes import KINDS, TERMINAL_BIT, UNSPACED, kind_table
+from filters.words import lowered, word_table
 
 from ...atomic import read_json, write_json
 from ...errors import ConfigError, DamagedInputError
@@ -27,7 +25,7 @@ from ...notices import warn
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
 from ...text.storage.input_file import with_distinct_names
-from .minhash import shingle_sets, word_table
+from .minhash import shingle_sets
 
 if TYPE_CHECKING:
     from ...text.discovery import InputFile
@@ -53,7 +51,7 @@ class Decontaminator:
     def __init__(self, texts: Mapping[str, Iterable[str]], ngram: int = NGRAM) -> None:
         self.names = list(texts)
         sets = [(number, *pair) for number, group in enumerate(texts.values()) for pair in _by_length(group, ngram)]
-        grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length, _units)]
+        grams = [(number, hashes) for number, length, group in sets for hashes in shingle_sets(group, length)]
         joined = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in grams)])
         numbers = np.repeat(np.array([number for number, _ in grams], np.uint32), [len(hashes) for _, hashes in grams])
         self.hashes, first = np.unique(joined, return_index=True)  # the first of equal hashes: sets are in order
@@ -84,9 +82,9 @@ class Decontaminator:
         """Return the text and the index in ``hashes`` of each n-gram that is in an evaluation set."""
         from .kernels import find_shingles
 
-        points, ends = _units([text.lower() for text in texts])
+        points, ends = code_points([lowered(text) for text in texts])
         wanted, known, shift = self._prefilter
-        most = (len(points) // 2 + len(texts)) * len(self.lengths)
+        most = len(points) * len(self.lengths)
         hits, rows = np.empty(most, np.uint64), np.empty(most, np.int64)
         count = find_shingles(points, ends, word_table(), wanted, known, shift, hits, rows)
         entries = np.searchsorted(self.hashes, hits[:count])
@@ -117,29 +115,11 @@ def _by_length(texts: Iterable[str], ngram: int) -> Iterable[tuple[int, list[str
         yield length, [text for _, text in group]
 
 
-def _units(lowered: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return code points and ends, as `code_points` does, with spaces around each letter of a script without spaces."""
-    points, ends = code_points(lowered)
-    alone = unspaced_letters()[np.minimum(points, len(unspaced_letters()) - 1)]
-    if not alone.any():
-        return points, ends
-    before = 2 * np.concatenate([[0], np.cumsum(alone)])  # spaces added before each character, and in all
-    spread = np.full(len(points) + int(before[-1]), ord(" "), np.uint32)
-    spread[np.arange(len(points)) + before[:-1] + alone] = points
-    return spread, ends + before[ends]
-
-
-@functools.cache
-def unspaced_letters() -> NDArray[np.bool_]:
-    """Return for every code point, up to the last that has a kind, whether it is a word by itself."""
-    return np.isin(kind_table() & ~np.uint8(TERMINAL_BIT), [KINDS.index(kind) for kind in UNSPACED])
-
-
 def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
     from .kernels import shingle
 
-    points, ends = _units([text.lower() for text in texts])
-    words, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
+    points, ends = code_points([lowered(text) for text in texts])
+    words, stops = np.empty(len(points), np.uint64), np.empty(len(texts), np.int64)
     shingle(points, ends, word_table(), 1, words, stops)
     return np.diff(stops, prepend=0)
 

@@ -10,8 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from filters.unicode_classes import KINDS
+from filters.words import INVISIBLE
+
 from ...compiling import compiled
 from ...integer_hash import FNV_PRIME, FNV_START, GOLDEN, mix64
+
+_LETTER, _NUMBER, _EXTENDER, _JOINER, _IDEOGRAPH, _SYLLABIC, _LEADING, _STACKER, _KILLER = map(KINDS.index, "a0~_hte+k")
+# Sets of kinds, as bits.
+_BASES = 1 << _LETTER | 1 << _NUMBER
+_MARKS = 1 << _EXTENDER | 1 << _STACKER | 1 << _KILLER
+_STARTS = _BASES | 1 << _IDEOGRAPH | 1 << _SYLLABIC | 1 << _LEADING
+_NONE = np.uint8(KINDS.index("-"))
 
 _mix64 = compiled("uint64(uint64)")(mix64)
 
@@ -33,20 +43,43 @@ def _add(shingle: Any, a: Any, b: Any, signature: Any) -> None:
         signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
 
 
-@compiled("int64(Array(uint32, 1, 'C', readonly=True), int64, int64, Array(bool_, 1, 'C'), uint64[::1])")
-def _hash_words(points: Any, begin: Any, end: Any, words: Any, out: Any) -> Any:
-    """Write the hash of each word of the text from ``begin`` to ``end``; return the number of words."""
-    count = 0
-    at = begin
+@compiled("boolean(int64, uint8)")
+def _is(kinds: Any, kind: Any) -> Any:
+    return (kinds >> np.int64(kind)) & 1 != 0
+
+
+@compiled("int64(Array(uint32, 1, 'C', readonly=True), int64, int64, Array(uint8, 1, 'C'), uint64[::1], int64[:, ::1])")
+def _find_words(points: Any, begin: Any, end: Any, table: Any, hashes: Any, spans: Any) -> Any:
+    """Write the hash, the first character and the end of each word of a text, as `filters.words` does; return their number."""
+    count, at = 0, begin
     while at < end:
-        if not words[points[at]]:
+        first = table[points[at]]
+        if not _is(_STARTS, first):
             at += 1
             continue
-        h = FNV_START
-        while at < end and words[points[at]]:
+        spans[count, 0], h = at, (FNV_START ^ np.uint64(points[at])) * FNV_PRIME
+        spaced = _is(_BASES, first)
+        continues = _BASES | _MARKS if spaced else _MARKS
+        at += 1
+        while at < end:
+            kind = table[points[at]]
+            if kind == INVISIBLE:
+                at += 1
+                continue
+            if not _is(continues, kind):
+                before, after = table[points[at - 1]], table[points[at + 1]] if at + 1 < end else _NONE
+                if spaced:
+                    if kind != _JOINER or not _is(_BASES, after):
+                        break
+                elif (
+                    kind != _SYLLABIC
+                    or first == _IDEOGRAPH
+                    or (before != _LEADING and before != _STACKER and after != _KILLER)
+                ):
+                    break
             h = (h ^ np.uint64(points[at])) * FNV_PRIME
             at += 1
-        out[count] = _mix64(h)
+        spans[count, 1], hashes[count] = at, _mix64(h)
         count += 1
     return count
 
@@ -57,41 +90,56 @@ def _joined(s: Any, word: Any) -> Any:
     return _mix64(s * GOLDEN + word)
 
 
+@compiled("uint64(uint64[::1], int64, int64)")
+def _shingle_at(hashes: Any, first: Any, length: Any) -> Any:
+    """Return the shingle of ``length`` words from the word ``first`` on."""
+    s = np.uint64(0)
+    for k in range(first, first + length):
+        s = _joined(s, hashes[k])
+    return s
+
+
+@compiled("int64(int64[::1])")
+def _longest(ends: Any) -> Any:
+    """Return the number of characters of the longest text."""
+    longest = begin = 0
+    for end in ends:
+        longest, begin = max(longest, end - begin), end
+    return longest
+
+
 @compiled(
-    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint64[::1], int64[::1])"
+    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(uint8, 1, 'C'), int64, uint64[::1], int64[::1])"
 )
-def shingle(points: Any, ends: Any, words: Any, ngram: Any, out: Any, stops: Any) -> None:
+def shingle(points: Any, ends: Any, table: Any, ngram: Any, out: Any, stops: Any) -> None:
     """Write the 64-bit shingles of all texts to ``out``, and to ``stops`` the end of each text's shingles."""
-    hashes = np.empty(len(points) // 2 + 1, np.uint64)
+    hashes, spans = np.empty(_longest(ends), np.uint64), np.empty((_longest(ends), 2), np.int64)
     begin = written = 0
     for text in range(len(ends)):
-        count = _hash_words(points, begin, ends[text], words, hashes)
+        count = _find_words(points, begin, ends[text], table, hashes, spans)
         length = min(ngram, count)
         for first in range(count - length + 1 if count else 0):
-            s = np.uint64(0)
-            for k in range(length):
-                s = _joined(s, hashes[first + k])
-            out[written] = s
+            out[written] = _shingle_at(hashes, first, length)
             written += 1
         stops[text] = written
         begin = ends[text]
 
 
 @compiled(
-    "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), Array(bool_, 1, 'C'),"
+    "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(uint8, 1, 'C'), Array(bool_, 1, 'C'),"
     " uint8[::1], uint64, uint64[::1], int64[::1])"
 )
 def find_shingles(
-    points: Any, ends: Any, words: Any, lengths: Any, prefilter: Any, shift: Any, out: Any, rows: Any
+    points: Any, ends: Any, table: Any, lengths: Any, prefilter: Any, shift: Any, out: Any, rows: Any
 ) -> Any:
     """Write the shingles that pass a prefilter, of each length k with ``lengths[k]``, and their texts; return their number.
 
     A shingle extends the shingle of one word less, so a single pass finds all lengths.
     """
-    hashes = np.empty(len(points) // 2 + 1, np.uint64)
+    hashes, spans = np.empty(_longest(ends), np.uint64), np.empty((_longest(ends), 2), np.int64)
     begin = filled = 0
     for text in range(len(ends)):
-        count = _hash_words(points, begin, ends[text], words, hashes)
+        count = _find_words(points, begin, ends[text], table, hashes, spans)
         for first in range(count):
             s = np.uint64(0)
             for k in range(1, min(len(lengths), count - first + 1)):
@@ -108,19 +156,19 @@ def find_shingles(
 
 
 @compiled(
-    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(bool_, 1, 'C'), int64, uint32[::1], uint32[::1],"
+    "void(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(uint8, 1, 'C'), int64, uint32[::1], uint32[::1],"
     " uint32[:, ::1])"
 )
-def sign(points: Any, ends: Any, words: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
+def sign(points: Any, ends: Any, table: Any, ngram: Any, a: Any, b: Any, out: Any) -> None:
     """Write the signature of each text to its row of ``out``. The code points of the texts end at ``ends``."""
-    shingles = np.empty(len(points) // 2 + len(ends), np.uint64)  # two characters a word, one for the last
-    stops = np.empty(len(ends), np.int64)
-    shingle(points, ends, words, ngram, shingles, stops)
+    hashes, spans = np.empty(_longest(ends), np.uint64), np.empty((_longest(ends), 2), np.int64)
     begin = 0
     for text in range(len(ends)):
-        for k in range(begin, stops[text]):
-            _add(shingles[k], a, b, out[text])
-        begin = stops[text]
+        count = _find_words(points, begin, ends[text], table, hashes, spans)
+        length = min(ngram, count)
+        for first in range(count - length + 1 if count else 0):
+            _add(_shingle_at(hashes, first, length), a, b, out[text])
+        begin = ends[text]
 
 
 @compiled(
@@ -166,27 +214,12 @@ def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, h
 @compiled(
     "int64(Array(uint32, 1, 'C', readonly=True), int64[::1], Array(uint8, 1, 'C'), uint64[::1], int64[:, ::1], int64[::1])"
 )
-def locate_words(points: Any, ends: Any, kinds: Any, hashes: Any, spans: Any, stops: Any) -> Any:
-    """Write each word's hash, first character and end, and to ``stops`` the end of each text's words; return their number.
-
-    ``kinds`` of characters: 0 ends a word, 1 continues a word, 2 is a word by itself.
-    """
-    filled = at = 0
+def locate_words(points: Any, ends: Any, table: Any, hashes: Any, spans: Any, stops: Any) -> Any:
+    """Write each word's hash, first character and end, and to ``stops`` the end of each text's words; return their number."""
+    filled = begin = 0
     for text in range(len(ends)):
-        while at < ends[text]:
-            kind = kinds[points[at]]
-            if kind == 0:
-                at += 1
-                continue
-            spans[filled, 0], h = at, FNV_START
-            while True:
-                h = (h ^ np.uint64(points[at])) * FNV_PRIME
-                at += 1
-                if kind == 2 or at == ends[text] or kinds[points[at]] != kind:
-                    break
-            spans[filled, 1], hashes[filled] = at, _mix64(h)
-            filled += 1
-        stops[text] = filled
+        filled += _find_words(points, begin, ends[text], table, hashes[filled:], spans[filled:])
+        begin, stops[text] = ends[text], filled
     return filled
 
 

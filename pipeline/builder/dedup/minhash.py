@@ -1,7 +1,7 @@
 """Texts -> hashes and MinHash signatures.
 
-The shingles of a text are its word 5-grams; words are ``re.findall(r"\\w+", text.lower())``. A text of fewer words has one
-shingle, all of them. A text without words has none. The hash of a shingle has 32 bits. The permutations are datasketch 2's
+The shingles of a text are its word 5-grams (`filters.words`). A text of fewer words has one shingle, all of them. A text
+without words has none. The hash of a shingle has 32 bits. The permutations are datasketch 2's
 scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b`` modulo 2**32 with odd a.
 
     word        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x100000001B3 (FNV-1a); h = mix64(h)
@@ -11,25 +11,21 @@ scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
-import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.compiled.text_arrays import character_class, code_points
+from filters.compiled.text_arrays import code_points
+from filters.words import lowered, word_table, words
 
 from ...errors import ConfigError
 
 SEED = 1  # of the permutations, whatever the seed of a recipe: later builds compare their signatures with these
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
-PointsOf = Callable[[Sequence[str]], tuple[NDArray[np.uint32], NDArray[np.int64]]]
-_LETTERS = 0x40000  # code points; no code point from here on is a letter or a number
 
 
 def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
@@ -53,8 +49,8 @@ def shingles(text: str, ngram: int = 5) -> Iterator[str]:
     >>> list(shingles("A rose is a rose, is it?", ngram=6))
     ['a rose is a rose is', 'rose is a rose is it']
     """
-    words = re.findall(r"\w+", text.lower())
-    return (" ".join(words[k : k + ngram]) for k in range(max(1, len(words) - ngram + 1) if words else 0))
+    found = [word for word, *_ in words(text)]
+    return (" ".join(found[k : k + ngram]) for k in range(max(1, len(found) - ngram + 1) if found else 0))
 
 
 class MinHasher:
@@ -78,13 +74,13 @@ class MinHasher:
         out = np.full((len(texts), self.num_perm), EMPTY, np.uint32)
         from .kernels import sign  # numba: imported only if texts are signed
 
-        words = word_table()
+        table = word_table()
         first, size = 0, 0
         for number, text in enumerate(texts):
             size += len(text)
             if size >= _BATCH_CHARACTERS or number == len(texts) - 1:
-                points, ends = code_points([text.lower() for text in texts[first : number + 1]])
-                sign(points, ends, words, self.ngram, self._a, self._b, out[first : number + 1])
+                points, ends = code_points([lowered(text) for text in texts[first : number + 1]])
+                sign(points, ends, table, self.ngram, self._a, self._b, out[first : number + 1])
                 first, size = number + 1, 0
         return out
 
@@ -93,18 +89,16 @@ class MinHasher:
         self.signatures(["to compile"])
 
 
-def shingle_sets(
-    texts: Sequence[str], ngram: int = 5, points_of: PointsOf = code_points
-) -> Iterator[NDArray[np.uint64]]:
-    """Yield the distinct shingles of each text, as increasing hashes of 64 bits. ``points_of`` makes code points of texts.
+def shingle_sets(texts: Sequence[str], ngram: int = 5) -> Iterator[NDArray[np.uint64]]:
+    """Yield the distinct shingles of each text, as increasing hashes of 64 bits.
 
     >>> [len(found) for found in shingle_sets(["a rose is a rose is a rose", "", "one"], ngram=3)]
     [3, 0, 1]
     """
     from .kernels import shingle
 
-    points, ends = points_of([text.lower() for text in texts])
-    every, stops = np.empty(len(points) // 2 + len(texts), np.uint64), np.empty(len(texts), np.int64)
+    points, ends = code_points([lowered(text) for text in texts])
+    every, stops = np.empty(len(points), np.uint64), np.empty(len(texts), np.int64)
     shingle(points, ends, word_table(), ngram, every, stops)
     for begin, end in itertools.pairwise([0, *stops.tolist()]):
         values = every[begin:end]
@@ -135,12 +129,3 @@ def permutations(count: int) -> NDArray[np.uint32]:
     generator = np.random.RandomState(SEED)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
     return np.array([factors, generator.randint(0, 1 << 32, count, dtype=np.uint32)])
-
-
-@functools.cache
-def word_table() -> NDArray[np.bool_]:
-    """Return, for every code point, whether ``\\w`` matches it."""
-    table = np.zeros(sys.maxunicode + 1, bool)
-    table[:_LETTERS] = character_class(str.isalnum, _LETTERS)
-    table[ord("_")] = True
-    return table

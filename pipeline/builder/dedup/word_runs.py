@@ -1,8 +1,7 @@
 """Texts -> runs of words that may occur twice -> passages that do.
 
 A passage is a run of at least N words that occurs earlier: in an earlier document, or at least N words before in the same one.
-Words are as in near dedup, ``re.findall(r"\\\\w+", text.lower())``; in scripts without spaces (Han, Hiragana, Thai and
-their neighbours) each letter is a word. They are compared by their 64-bit hashes (`minhash`).
+Words (`filters.words`) are compared by their 64-bit hashes (`minhash`).
 
 Winnowing (Schleimer, Wilkerson, Aiken 2003, https://doi.org/10.1145/872757.872770) finds where to look:
 
@@ -16,8 +15,6 @@ one run in (w + 1) / 2 is picked.
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.compiled.text_arrays import code_points
-
-from .decontaminate import unspaced_letters
-from .minhash import word_table
+from filters.unicode_classes import EXTENDER, KILLER, KINDS, LETTER, NUMBER, SPACE, STACKER, UNSPACED, kinds
+from filters.words import lowered, word_table
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # times this, picked hashes, which are small, fill all buckets alike
-_MARKS, _SPACES = re.compile(r"[^\w\s]*"), re.compile(r"\s*")
+_SPACED, _EXTENDS = LETTER + NUMBER, EXTENDER + STACKER + KILLER
+_MARKS = "".join(kind for kind in KINDS if kind not in SPACE + _SPACED + UNSPACED)
 
 
 class Words(NamedTuple):
@@ -60,11 +57,10 @@ def find_words(texts: Sequence[str]) -> Words:
     """
     from .kernels import locate_words
 
-    # The one letter that has two in lower case would shift all characters after it.
-    points, ends = code_points([text.replace("İ", "i").lower() for text in texts])
+    points, ends = code_points([lowered(text) for text in texts])
     hashes, spans = np.empty(len(points), np.uint64), np.empty((len(points), 2), np.int64)
     stops = np.empty(len(texts), np.int64)
-    number = locate_words(points, ends, _character_kinds(), hashes, spans, stops)
+    number = locate_words(points, ends, word_table(), hashes, spans, stops)
     return Words(hashes[:number], spans[:number], stops, np.concatenate([[0], ends[:-1]]))
 
 
@@ -120,42 +116,67 @@ def stretches(mask: NDArray[np.bool_], begins: NDArray[np.int64]) -> tuple[NDArr
     return firsts, ends
 
 
+def whole_spans(text: str, words: NDArray[np.int64], passages: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return the characters of passages, without words at their ends that no white space parts from a word outside.
+
+    ``words``: int64 ``[n, 2]``, first character and end of each word. ``passages``: first word and end of each passage. So no cut
+    ends in ``$3.99`` or ``and/or``. A letter of a script without spaces is parted from any word.
+
+    >>> text = "It costs $3.99 at most."
+    >>> [text[begin:end] for begin, end in whole_spans(text, find_words([text]).spans, [(3, 6)])]
+    ['at most']
+    """
+    letters, spans = kinds(text), []
+
+    def parted(word: int) -> bool:
+        """Return whether a cut may end before a word."""
+        if not 0 < word < len(words):
+            return True
+        (first, stop), (begin, _) = words[word - 1 : word + 1].tolist()
+        return SPACE in letters[stop:begin] or letters[first] in UNSPACED or letters[begin] in UNSPACED
+
+    for first, end in passages:
+        while first < end and not parted(first):
+            first += 1
+        while first < end and not parted(end):
+            end -= 1
+        if first < end:
+            spans.append((int(words[first, 0]), int(words[end - 1, 1])))
+    return spans
+
+
 def remove_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """Return a text without some spans of characters, which begin and end with a word and are in order.
 
-    Marks at the ends of a span are removed with it. The white space before it or after it stays: the one with more line feeds.
+    Marks at the ends of a span are removed with it. The white space before it or after it stays: the one with more line feeds. If
+    words of letters and digits would meet, a space comes between them.
 
     >>> text = "It rained. (Read more!) Then sun. The end.\\n\\nOne more.\\n"
     >>> remove_spans(text, [(12, 21), (34, 41)])
     'It rained. Then sun.\\n\\nOne more.\\n'
     """
-    kept, at = [], 0
+    letters, kept, at = kinds(text), [], 0
     for word, after_word in spans:
-        marks = word
-        while marks > at and not _in_word_or_space(text[marks - 1]):
-            marks -= 1
-        first = marks if marks == 0 or text[marks - 1].isspace() else word  # not the marks of the word before
-        end = _match_end(_MARKS, text, after_word)
-        before, after = first, _match_end(_SPACES, text, end)
-        while before > at and text[before - 1].isspace():
-            before -= 1
+        marks = _skip(_EXTENDS, letters, at + len(letters[at:word].rstrip(_MARKS)))
+        first = marks if marks == 0 or letters[marks - 1] == SPACE else word  # not the marks of the word before
+        end = _skip(_MARKS, letters, after_word)
+        before, after = at + len(letters[at:first].rstrip(SPACE)), _skip(SPACE, letters, end)
         keeps_after = text.count("\n", before, first) < text.count("\n", end, after)
         if after == len(text) or (before and keeps_after):
             first = before
         else:
             end = after
         kept.append(text[at:first])
+        if first > 0 and end < len(text) and letters[first - 1] in _SPACED + _EXTENDS and letters[end] in _SPACED:
+            kept.append(" ")
         at = end
     return "".join([*kept, text[at:]])
 
 
-def _in_word_or_space(character: str) -> bool:
-    return character.isalnum() or character == "_" or character.isspace()
-
-
-def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _skip(skipped: str, letters: str, at: int) -> int:
+    while letters[at : at + 1] and letters[at] in skipped:
+        at += 1
+    return at
 
 
 def _winnow(words: Words, length: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -176,11 +197,3 @@ def covered_words(windows: NDArray[np.int64], length: int, size: int) -> NDArray
     steps[windows] += 1
     steps[windows + length] -= 1
     return np.cumsum(steps[:-1]) > 0
-
-
-@functools.cache
-def _character_kinds() -> NDArray[np.uint8]:
-    """Return for every code point whether it ends a word (0), continues a word (1) or is a word by itself (2)."""
-    kinds, alone = word_table().astype(np.uint8), unspaced_letters()
-    kinds[: len(alone)] *= 1 + alone.astype(np.uint8)
-    return kinds

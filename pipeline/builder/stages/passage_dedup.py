@@ -45,7 +45,16 @@ from ..counts.counts import Counts
 from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
 from ..dedup.key_tables import Found, count_buckets, load_found, sort_bucket, write_table
 from ..dedup.minhash import text_hashes
-from ..dedup.word_runs import candidates, covered_words, find_words, picked_runs, remove_spans, stretches, window_hashes
+from ..dedup.word_runs import (
+    candidates,
+    covered_words,
+    find_words,
+    picked_runs,
+    remove_spans,
+    stretches,
+    whole_spans,
+    window_hashes,
+)
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, HELD, Origin, Partition, partitions
 from ..partitions.partition_writer import (
@@ -320,15 +329,12 @@ def left_of(recipe: Recipe, text: str, words: NDArray[np.int64], passages: Seque
     ``words``: int64 ``[n, 2]``, first character and end of each word. ``passages``: first word and end of each passage.
     """
     if recipe.repeated_passages == "cut":
-        left = remove_spans(text, _spans(words, passages))
-        return left if too_short(left, recipe.words_left) is None else None
+        spans = whole_spans(text, words, passages)
+        left = remove_spans(text, spans)
+        return None if spans and too_short(left, recipe.words_left) is not None else left
     number = sum(end - first for first, end in passages)
     is_dropped = recipe.repeated_passages == "drop" and number > recipe.repeated_share * len(words)
     return None if is_dropped else text
-
-
-def _spans(words: NDArray[np.int64], passages: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    return [(int(words[first, 0]), int(words[end - 1, 1])) for first, end in passages]
 
 
 class PassageCutter:
@@ -348,9 +354,8 @@ class PassageCutter:
         recipe, text = self._recipe, row.text
         number = sum(end - first for first, end in passages)
         self.counts.add_all("passages", {"passages": len(passages), "words": number, "documents": 1})
-        if recipe.repeated_passages != "cut" or verdict == DROPPED:
+        if recipe.repeated_passages != "cut" or verdict == DROPPED or not (spans := whole_spans(text, words, passages)):
             return text
-        spans = _spans(words, passages)
         left = remove_spans(text, spans)
         self.counts.add_all("passages", {"cut": 1, "characters": len(text) - len(left)})
         reason = f"cut: {len(spans):,} passage{'s' * (len(spans) > 1)} {EARLIER}"
