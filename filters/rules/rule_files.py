@@ -64,6 +64,7 @@ class RuleTable:
         for parent in parents:
             self.read(parent, (*seen, path), str(path.parent))
         cuts = table.pop("cut", {})
+        table.pop("made_for", None)
         language = table.pop("language", "")
         if not isinstance(language, str):
             raise ConfigError(f"rule file {path}: language must be a code such as de or deu_Latn, not {language!r}")
@@ -144,6 +145,18 @@ def _find(name: str, home: str) -> Path:
         if path.is_file():
             return path.resolve()
     raise ConfigError(f"rule file {name!r} does not exist; bundled rule sets: {', '.join(filters.bundled_rule_sets())}")
+
+
+def made_for(rule_set: str) -> str:
+    """Return the code of the language that a bundled rule set, or one that it extends, was made for; "" if it is for all.
+
+    >>> made_for("gopher"), made_for("code")
+    ('en', '')
+    """
+    if rule_set not in (bundled := filters.bundled_rule_sets()):
+        return ""
+    table = _load_toml(bundled[rule_set])
+    return next(filter(None, [table.get("made_for", ""), *map(made_for, table.get("extends", []))]), "")
 
 
 def _load_toml(path: Path) -> dict[str, Any]:

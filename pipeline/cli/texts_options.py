@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import filters
 from filters.rules.rule import limits_text
+from filters.rules.rule_files import made_for
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.recipe import Recipe, setting_types
 from pipeline.builder.setting import flag_of, setting_of
@@ -93,7 +94,8 @@ def rule_list() -> str:
     """
     lines = ["Rule sets: --rules NAME, or several joined by commas", ""]
     for name, path in filters.bundled_rule_sets().items():
-        lines += [name, *_comment(path), *_rules(load_rules(name)), ""]
+        language = f"  (made for {made_for(name)})" if made_for(name) else ""
+        lines += [f"{name}{language}", *_comment(path), *_rules(load_rules(name)), ""]
     lines += ["Measures, for rule files: NAME = { min = ..., max = ... }", "", *_functions(filters.measure_functions())]
     lines += ["", "Cleaners, for rule files: under [cut], NAME = {}", "", *_functions(filters.cleaner_functions())]
     return "\n".join(lines)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
 
 from filters.language.language import UNDETERMINED, LanguageIdentifier, parse_languages
 from filters.rules.named_files import NamedFile
@@ -18,6 +22,7 @@ from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.counts import PASSED, Counts
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.chain import Chain, TransformContext
+from pipeline.errors import ConfigError
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import parse_fields
 from pipeline.text.judging import EMPTY, measure
@@ -53,6 +58,7 @@ BARS = 24
 BAR_WIDTH = 48
 EXCERPT = 76
 BATCH = 512  # documents measured together
+_LABEL = re.compile(r"\s*(?P<id>\S.*?)[\s,]+(?P<label>keep|drop)\s*")
 MOST_FILES = 64  # most files that are opened
 
 
@@ -83,6 +89,12 @@ def make_parser(prog: str | None = None) -> Parser:
         default="dropped",
         help="show examples of the documents that each rule drops, or of kept ones (default: dropped)",
     )
+    parser.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="a line for each document that you have judged: its id, a tab, comma or space, and keep or drop. Show the "
+        "precision and recall of each rule on these documents",
+    )
     parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
     parser.add_argument(
         "--set",
@@ -107,8 +119,9 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         module = user_module(options.measure, "", "measure of --measure")
         tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
         measured = RuleSet([*rules.rules, tried_rule], rules.cleaners)
+    labels = read_labels(options.labels) if options.labels else None
     reader = CountingReader()
-    samples = list(_measure(measured, recipe, options, reader))
+    samples = list(_measure(measured, recipe, options, reader, labels))
     if not samples:
         print("no document was read" + (f" in {options.language}" if recipe.language else ""), file=sys.stderr)
         reader.print()
@@ -118,7 +131,10 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         violations = [sample.judge(tried) for sample in samples]
         if len(variants) > 1:
             print(f"--set {setting}\n")
-        _print_table(tried, samples, violations, reader.read)
+        if labels is None:
+            _print_table(tried, samples, violations, reader.read)
+        else:
+            _print_agreement(tried, samples, violations, labels)
         if options.show == "kept":
             kept = [sample for sample, violation in zip(samples, violations, strict=True) if violation is None]
             _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
@@ -140,14 +156,48 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     return 0
 
 
-def _measure(rules: RuleSet, recipe: Recipe, options: argparse.Namespace, reader: CountingReader) -> Iterator[Trial]:
+def read_labels(path: str) -> dict[str, str]:
+    """Return "keep" or "drop" by the id of each document; ``ConfigError`` names a line that has neither."""
+    labels: dict[str, str] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--labels {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = _LABEL.fullmatch(line)
+        if match is None:
+            raise ConfigError(
+                f"--labels {path}, line {number}: {excerpt(line)!r} does not end in keep or drop; write the id of a document, a "
+                "tab, and keep or drop"
+            )
+        if labels.setdefault(match["id"], match["label"]) != match["label"]:
+            raise ConfigError(f"--labels {path}, line {number}: {match['id']!r} has both labels; leave one")
+    if "drop" not in labels.values():
+        raise ConfigError(f"--labels {path}: no document is labelled drop, so nothing says which drops are right")
+    return labels
+
+
+def _measure(
+    rules: RuleSet,
+    recipe: Recipe,
+    options: argparse.Namespace,
+    reader: CountingReader,
+    labels: Mapping[str, str] | None,
+) -> Iterator[Trial]:
     """Yield a trial of each document that reaches the rules in a build, or whose text is empty by then."""
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
-    files = evenly(find_inputs(options.inputs, requests=requests_of(options), format=recipe.format), MOST_FILES)
+    files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
     keep = parse_fields(rules.fields)
-    documents = chain.from_iterable(_spread([reader.documents(file, recipe, keep) for file in files], options.limit))
+    if labels is None:
+        read = [reader.documents(file, recipe, keep) for file in evenly(files, MOST_FILES)]
+        documents: Iterator[Document] = chain.from_iterable(_spread(read, options.limit))
+    else:
+        every = chain.from_iterable(reader.documents(file, recipe, keep) for file in files)
+        documents = (document for document in every if document.id in labels)
     while batch := list(islice(documents, BATCH)):
         processed = build.process(batch, Counts())
         yield from (Trial(result.document, None) for result in processed if result.outcome == EMPTY.rule)
@@ -180,6 +230,33 @@ def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[
     for name, limits, drops, fails in rows:
         print(f"{name:{width}}  {limits:>16}  {drops:>7,}  {drops / len(samples):>6.1%}  {fails:>7,}")
     print("\n(drops: documents that fail this rule before any other; fails: all documents that fail this rule)")
+
+
+def _print_agreement(
+    rules: RuleSet, samples: Sequence[Trial], violations: Sequence[Violation | None], labels: Mapping[str, str]
+) -> None:
+    """Print the precision and recall of each rule alone, and of all together, on the documents that a person has judged."""
+    unwanted = np.array([labels[sample.document.id] == "drop" for sample in samples])
+    dropped = {"all rules": [violation is not None for violation in violations]}
+    for rule in rules.rules:
+        dropped[rule.name] = [
+            sample.values is not None
+            and rule.name in sample.values
+            and rule.judge(sample.values[rule.name]) is not None
+            for sample in samples
+        ]
+    print(f"{len(samples):,} of {len(labels):,} labelled documents reach the rules: ", end="")
+    print(f"{unwanted.sum():,} to drop, {(~unwanted).sum():,} to keep\n")
+    width = max(map(len, dropped))
+    print(f"{'rule':{width}}  {'drops':>7}  {'wrongly':>7}  {'precision':>9}  {'recall':>7}")
+    for name, drops in dropped.items():
+        found, right = sum(drops), int(unwanted[np.array(drops)].sum())
+        precision = f"{right / found:.1%}" if found else "-"
+        recall = f"{right / unwanted.sum():.1%}" if unwanted.any() else "-"
+        print(f"{name:{width}}  {found:>7,}  {found - right:>7,}  {precision:>9}  {recall:>7}")
+    print(
+        "\n(each rule alone; precision: the share of its drops that you would drop; recall: the share of these that it drops)"
+    )
 
 
 def _print_examples(title: str, examples: Sequence[tuple[Trial, str]]) -> None:

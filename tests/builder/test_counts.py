@@ -212,3 +212,16 @@ def test_a_build_says_which_share_of_its_characters_has_no_token(tmp_path: Path)
         assert "2 of 25 characters" in (tmp_path / str(number) / "report.html").read_text()
     whole = run_plain(write_jsonl(tmp_path / "letters.jsonl", ["one"]), tmp_path / "whole", tokenizer=str(tokenizer))
     assert "notes" not in whole.counts
+
+
+def test_a_rule_that_drops_most_of_a_language_is_named_with_the_language_it_was_made_for(tmp_path: Path) -> None:
+    russian = [
+        f"{n} пассажиров ждали поезда на маленькой станции, и никто не знал, когда он придёт. " * 8 for n in range(50)
+    ]
+    records = write_jsonl(tmp_path / "in.jsonl", [*russian, *map(english, range(50))])
+    rules = tmp_path / "rules.toml"
+    rules.write_text('extends = ["gopher_quality"]\nwords = { min = 1 }\n')
+    manifest = run_plain([str(records)], tmp_path / "out", rules=str(rules), language="en,ru", dedup=False)
+    assert [note for note in manifest.counts["notes"] if "rule" in note] == [
+        "rule stop_words dropped 50 of 50 documents in ru; gopher_quality was made for en"
+    ]

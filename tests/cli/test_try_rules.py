@@ -41,6 +41,37 @@ def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys
     assert "\x1b" not in out
 
 
+def test_precision_and_recall_of_each_rule_follow_from_labels_of_a_person(
+    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = tmp_path / "labels.tsv"
+    labels.write_text("d0\tdrop\nd1,drop\nd2 keep\n\nd3\tkeep\nelsewhere\tkeep\n", encoding="utf-8")
+    assert main([inputs, "--rules", "gopher", "--labels", str(labels), "--examples", "0"]) == 0
+    out = re.sub(" +", " ", capsys.readouterr().out)
+    assert "4 of 5 labelled documents reach the rules: 2 to drop, 2 to keep" in out
+    assert "all rules 2 1 50.0% 50.0%" in out
+    assert "words 1 0 100.0% 50.0%" in out
+    assert "top_2_gram_ratio 1 1 0.0% 0.0%" in out
+    assert "hash_ratio 0 0 - 0.0%" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("d0\tdrop\nd1\tdelete\n", "line 2: 'd1 delete' does not end in keep or drop"),
+        ("d0 drop\nd0 keep\n", "line 2: 'd0' has both labels"),
+        ("d0 keep\n", "no document is labelled drop"),
+    ],
+)
+def test_labels_that_say_nothing_are_refused(
+    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text(text, encoding="utf-8")
+    assert main([inputs, "--labels", str(labels)]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

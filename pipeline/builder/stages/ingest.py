@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filters.language.language import UNDETERMINED
+from filters.rules.rule_files import made_for
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
@@ -51,6 +52,7 @@ from .bad_records import BadRecords, check_number
 from .quotas import units_read
 from .stage import Run, Stage, Step, once
 
+_LEAST_OF_LANGUAGE = 50  # documents from which on the report names a rule that drops more than half of them
 _RECORD_LIMITS = "record_limits.json"
 
 
@@ -103,6 +105,15 @@ class IngestStage(Stage):
         table = partition_table(workspace)
         stats.damaged = table["damaged"]
         stats.notes += table["left_out"]
+        sets = {rule["name"]: rule["rule_set"] for rule in workspace.plan.definitions["rules"]["rules"]}
+        for language, group in stats.by_language.items():
+            for rule, dropped in group["dropped"].items() if group["read"] >= _LEAST_OF_LANGUAGE else ():
+                if rule in sets and 2 * dropped > group["read"]:
+                    made = made_for(sets[rule])
+                    cause = "" if made in ("", language) else f"; {sets[rule]} was made for {made}"
+                    stats.notes.append(
+                        f"rule {rule} dropped {dropped:,} of {group['read']:,} documents in {language}{cause}"
+                    )
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
