@@ -6,11 +6,13 @@ point to it; one warning counts the files left out. A file that is named twice i
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
 
+WILDCARD = re.compile(r"[*?\[]")
 _NUMBER = re.compile(r"(\d+)")
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
@@ -40,6 +42,37 @@ def is_hidden(name: str) -> bool:
     (True, True, True, False)
     """
     return any(part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")) for part in name.split("/"))
+
+
+def literal_root(pattern: str) -> str:
+    """Return the folders at the beginning of a pattern that exist by these very names: their braces and stars are no signs.
+
+    >>> literal_root("/tmp/{a,b}/*.tar"), literal_root("*.tar")
+    ('/tmp/', '')
+    """
+    end = 0
+    while (slash := pattern.find("/", end)) >= 0 and os.path.isdir(pattern[: slash + 1]):
+        end = slash + 1
+    return pattern[:end]
+
+
+def glob_root(pattern: str) -> str:
+    """Return the folders before the first wildcard of a path or url, with the last slash."""
+    match = WILDCARD.search(pattern, len(literal_root(pattern)))
+    return pattern[: pattern.rfind("/", 0, match.start() if match else len(pattern)) + 1]
+
+
+def has_wildcard(path: str) -> bool:
+    """Whether a local path is a pattern: no file or folder has this very name, and a wildcard is after its existing folders."""
+    if not WILDCARD.search(path) or os.path.lexists(path):
+        return False
+    return WILDCARD.search(path, len(literal_root(path))) is not None
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the local paths that a pattern matches, in natural order."""
+    root = literal_root(pattern)
+    return sorted(glob.glob(glob.escape(root) + pattern[len(root) :], recursive=True), key=natural_key)
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:

@@ -20,10 +20,10 @@ from ..errors import BuildError, ConfigError, PlanChangedError
 from ..objects.locations import folder_of
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote, local_name
+from ..paths import has_wildcard
 from ..progress import Progress
 from ..shards.dataset_folder import local_directory
 from ..shards.manifest import MANIFEST_NAME, PLAN_NAME, TEXTS_NAME, Manifest
-from ..text.storage.listing import WILDCARD
 from .build_manifest import RESULTS, result_files
 from .inputs import Input, moment
 from .partitions.partition import INGEST
@@ -55,7 +55,7 @@ def check_apart(recipe: Recipe, workspace: Workspace) -> None:
     for item in fields(recipe):
         value = getattr(recipe, item.name) if setting_of(item.metadata).named else None
         for path in (value,) if isinstance(value, str) else value or ():
-            is_named = is_remote(path) or os.path.exists(local_name(path)) or WILDCARD.search(path)
+            is_named = is_remote(path) or os.path.exists(local_name(path)) or has_wildcard(path)
             if is_named and (output := folder_of(path, workspace.outputs)):
                 raise ConfigError(
                     f"{item.name} {path!r}: is in the output, {output}, which is never read; choose another --output, or "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ..builder.recipe import Recipe
 from ..errors import ConfigError, DamagedInputError, InputError
 from ..objects.request_options import RequestOptions
 from ..objects.urls import is_remote
-from ..paths import natural_key
+from ..paths import matching, natural_key
 from ..progress import Progress
 from ..shards.manifest import FileInfo, Manifest
 from ..shards.token_arrays import is_llmc, map_tokens
@@ -169,7 +168,7 @@ def _arrays(name: str) -> list[Path]:
         return [path for paths in found_by for path in sorted(paths, key=lambda path: natural_key(path.name))]
     if not os.path.exists(name) and os.path.exists(f"{name}.idx"):  # Megatron names the pair without an ending
         name += ".bin"
-    found = [name] if os.path.exists(name) else sorted(glob.glob(name), key=natural_key)
+    found = [name] if os.path.exists(name) else matching(name)
     paths = [Path(path).with_suffix(".bin") if path.endswith(".idx") else Path(path) for path in found]
     arrays = [path for path in dict.fromkeys(paths) if path.suffix in _ENDINGS]
     if missing := [str(path) for path in arrays if not path.exists()]:

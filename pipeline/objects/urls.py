@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from itertools import islice
 
 from ..errors import ConfigError, ShardwrightError, did_you_mean
+from ..paths import literal_root
 
 MOST_NAMES = 1_000_000  # names of one pattern; a larger range is probably mistyped, and would fill the memory
 _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\}")
@@ -111,8 +112,10 @@ def expand_braces(pattern: str, wrong: type[ShardwrightError] = ConfigError) -> 
     >>> expand_braces("{a,b}-{09..10}.tar")
     ['a-09.tar', 'a-10.tar', 'b-09.tar', 'b-10.tar']
     """
+    root = literal_root(pattern) if "{" in pattern and "://" not in pattern else ""
+    pattern = pattern[len(root) :]
     if "{" not in pattern:
-        return [pattern]
+        return [root + pattern]
     from braceexpand import braceexpand
 
     too_many = wrong(f"{shown(pattern)} names more than {MOST_NAMES:,} files; is a range mistyped?")
@@ -120,7 +123,7 @@ def expand_braces(pattern: str, wrong: type[ShardwrightError] = ConfigError) -> 
         if abs(int(last) - int(first)) // max(1, int(step or 1)) >= MOST_NAMES:
             raise too_many
     try:
-        names = list(islice(braceexpand(pattern, escape=False), MOST_NAMES + 1))
+        names = [root + name for name in islice(braceexpand(pattern, escape=False), MOST_NAMES + 1)]
     except ValueError as error:
         raise wrong(f"{shown(pattern)}: {error}; write a range as {{000000..000127}}") from error
     if len(names) > MOST_NAMES:

@@ -6,7 +6,9 @@ a directory                the dataset whose manifest is in it, else its files t
 a url that ends in /, or   the same; over http, which lists nothing, only a dataset with a manifest
 has no ending
 a*.tar, a?.tar, a[0-9]     the files or objects that match: those that end in .tar if there are any, else all
-any other name             one shard; a local file must exist, and its name may contain braces or brackets
+any other name             one shard; a local file must exist
+
+The name of an existing file or folder may contain braces, brackets and stars: there, they stand for themselves.
 """
 
 from __future__ import annotations
@@ -24,14 +26,24 @@ from ..notices import warn
 from ..objects.remote_object import list_objects
 from ..objects.request_options import RequestOptions
 from ..objects.urls import expand_braces, is_remote, local_name
-from ..paths import is_hidden, named_twice, natural_key, read_once, real_paths, shortened
+from ..paths import (
+    WILDCARD,
+    glob_root,
+    has_wildcard,
+    is_hidden,
+    matching,
+    named_twice,
+    natural_key,
+    read_once,
+    real_paths,
+    shortened,
+)
 
 Spec = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 ENDING = ".tar"
 
 _PLAIN = re.compile(r"[^/\\\0:?#]+")
-_GLOB = re.compile(r"[*?\[]")
 _TAR_LIKE = re.compile(r"\.(tar|tgz)(\.|$)")  # names of compressed tars and of parts of a tar
 
 
@@ -91,7 +103,7 @@ def expand_in_order(
                 named += _expand_remote(name, requests)
             elif os.path.isdir(name):
                 named += [ShardPattern(path, name) for path in _tars(name)]
-            elif _GLOB.search(name) and not os.path.isfile(name):
+            elif has_wildcard(name):
                 named += [ShardPattern(path, name) for path in _matches(name)]
             else:
                 named.append(ShardPattern(name, name))
@@ -144,10 +156,10 @@ def _names(spec: str) -> list[str]:
     if is_remote(spec):
         return expand_braces(spec)
     spec = local_name(spec)
-    if os.path.isfile(spec):  # its name may contain braces or brackets
+    if os.path.exists(spec):  # its name may contain braces or brackets
         return [spec]
     names = expand_braces(spec)
-    missing = [name for name in names if not _GLOB.search(name) and not os.path.exists(name)]
+    missing = [name for name in names if not os.path.exists(name) and not has_wildcard(name)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         of = f" of the {len(names)} files that {spec!r} names" if len(names) > 1 else ""
@@ -159,8 +171,8 @@ def _names(spec: str) -> list[str]:
 def _expand_remote(url: str, requests: RequestOptions | None) -> list[ShardPattern]:
     path = url.split("://", 1)[1]
     web = url.lower().startswith("http")  # there, ? begins a query, and nothing can be listed
-    if "*" in path or (_GLOB.search(path) and not web):
-        root = _root(url)
+    if "*" in path or (WILDCARD.search(path) and not web):
+        root = glob_root(url)
         names = _chosen(url, root, list_objects(url, requests), hidden=is_hidden(url[len(root) :]))
         if not names:
             raise ConfigError(f"no object matches {url!r}")
@@ -176,10 +188,10 @@ def _expand_remote(url: str, requests: RequestOptions | None) -> list[ShardPatte
 
 def _matches(pattern: str) -> list[str]:
     """Return the files that match a local pattern; wildcards match no hidden files."""
-    files = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    files = sorted(filter(os.path.isfile, matching(pattern)))
     if not files:
         raise ConfigError(f"no file matches {pattern!r}{_nearby(pattern)}")
-    return _chosen(pattern, _root(pattern), files, hidden=True)
+    return _chosen(pattern, glob_root(pattern), files, hidden=True)
 
 
 def _tars(directory: str) -> list[str]:
@@ -229,12 +241,6 @@ def _chosen(
             f"its own {ENDING} files are read; hidden files, and links to files that are read, are skipped"
         )
     return chosen
-
-
-def _root(pattern: str) -> str:
-    """Return the folder in a pattern with wildcards: the part before the first wildcard, up to its last slash."""
-    match = _GLOB.search(pattern)
-    return pattern[: pattern.rfind("/", 0, match.start() if match else len(pattern)) + 1]
 
 
 def _parts(path: str) -> list[str]:

@@ -14,13 +14,13 @@ from ..notices import warn
 from ..objects.locations import folder_of
 from ..objects.request_options import RequestOptions
 from ..objects.urls import identity, is_http, is_remote, local_name, shown
-from ..paths import is_hidden, named_twice, real_paths
+from ..paths import WILDCARD, has_wildcard, is_hidden, matching, named_twice, real_paths
 from .fields import surrogate_in
 from .formats import format_named, format_of, text_times
 from .storage.folders import in_output_error, readable_files
 from .storage.input_file import Credentials, InputFile, as_input, with_distinct_names
-from .storage.listing import WILDCARD, list_urls
-from .storage.local_files import LocalFiles, matches, paths_meant
+from .storage.listing import list_urls
+from .storage.local_files import LocalFiles, paths_meant
 
 __all__ = ["InputFile", "find_inputs", "fingerprint"]
 
@@ -153,7 +153,7 @@ def _name_and_pattern(spec: str) -> tuple[str, str]:
     name, pattern = match.groups()
     if "://" in pattern:
         return name, pattern
-    if not any(os.path.lexists(one) or (WILDCARD.search(one) and matches(one)) for one in paths_meant(spec)):
+    if not any(os.path.lexists(one) or (has_wildcard(one) and matching(one)) for one in paths_meant(spec)):
         return name, pattern
     if os.path.lexists(spec) and os.path.lexists(pattern):
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -16,8 +17,26 @@ import pipeline
 from pipeline.errors import ConfigError, StorageError
 from pipeline.objects.urls import is_remote, local_name
 from pipeline.paths import natural_key
-from pipeline.shards.shard_names import expand, join
+from pipeline.shards.shard_names import expand, expand_in_order, join
+from pipeline.text.discovery import find_inputs
 from tests.helpers.shard_samples import make_documents, write_documents
+
+
+@pytest.mark.parametrize("odd", ["{a,b}", "[ab]", "a*", "a?", "{1..3}", "{", "{a"])
+@pytest.mark.parametrize("spec", ["", "/x.tar", "/*.tar", "/[xy].t?r", "/{x,x*}.tar"])
+def test_the_name_of_a_folder_that_exists_means_that_folder_alone(tmp_path: Path, odd: str, spec: str) -> None:
+    for name in ("a", "b", "ab", "1", odd):
+        for folder in (tmp_path / name, tmp_path / name / odd):
+            folder.mkdir(exist_ok=True, parents=True)
+            (folder / "x.tar").touch()
+            (folder / "x.jsonl").touch()
+    for root in (f"{tmp_path}/{odd}", f"{tmp_path}/{odd}/{odd}"):
+        shards = expand_in_order(root + spec)
+        assert f"{root}/x.tar" in [shard.path for shard in shards]
+        assert {os.path.dirname(shard.path) for shard in shards} == {root}
+        files = find_inputs(root + spec.replace(".tar", ".json*").replace(".t?r", ".j*"))
+        assert f"{root}/x.jsonl" in [str(file.path) for file in files]
+        assert all(str(file.path).startswith(root) for file in files)
 
 
 @pytest.fixture

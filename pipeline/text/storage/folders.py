@@ -63,7 +63,7 @@ def readable_files(
 
 def _pattern_of(spec: str, files: Sequence[InputFile]) -> str:
     """Return a pattern for files with the ending of the first one, below the folder in ``spec``."""
-    folder = re.split(r"[^/]*[*?\[{]", spec, maxsplit=1)[0].rstrip("/")
+    folder = spec if os.path.isdir(spec) else re.split(r"[^/]*[*?\[{]", spec, maxsplit=1)[0].rstrip("/")
     ending = next(ending for ending in ENDINGS if files[0].name.lower().endswith(ending))
     return f"{folder}/**/*{ending}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,10 +15,8 @@ from ...objects.request_threads import side_by_side
 from ...objects.retries import retrying
 from ...objects.store_clients import file_system
 from ...objects.urls import expand_braces, is_http, shown
-from ...paths import natural_key
+from ...paths import WILDCARD, natural_key
 from .input_file import Credentials, InputFile, StoredObject
-
-WILDCARD = re.compile(r"[*?[]")
 
 
 def list_urls(pattern: str, source: str, credentials: Credentials) -> list[InputFile]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
 import os
 import re
 import stat
@@ -14,12 +13,11 @@ from ...errors import InputError, MissingInputError, did_you_mean
 from ...notices import warn
 from ...objects.locations import folder_of
 from ...objects.urls import expand_braces
-from ...paths import is_hidden, natural_key, read_once, shortened, special_kind
+from ...paths import glob_root, has_wildcard, is_hidden, matching, natural_key, read_once, shortened, special_kind
 from ...shards.manifest import is_dataset
 from ..formats import find_format, format_of
 from .folders import in_output_error, readable_files
 from .input_file import InputFile
-from .listing import WILDCARD
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
 
@@ -27,11 +25,6 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w-][\w.-]*(:[\w.-]+)*")
 def paths_meant(pattern: str) -> list[str]:
     """Return the patterns that braces stand for, or the pattern itself if it is an existing path."""
     return [pattern] if os.path.lexists(pattern) else expand_braces(pattern, InputError)
-
-
-def matches(pattern: str) -> list[str]:
-    """Return the paths that a glob matches, in natural order."""
-    return sorted(glob.glob(pattern, recursive=True), key=natural_key)
 
 
 class LocalFiles:
@@ -52,7 +45,7 @@ class LocalFiles:
         self._left_out = {}
         files: list[InputFile] = []
         for one in paths_meant(pattern):
-            if not os.path.lexists(one) and WILDCARD.search(one):
+            if has_wildcard(one):
                 files += self._matches(one, source)
             elif os.path.isdir(one):
                 self._refuse(one)
@@ -102,8 +95,8 @@ class LocalFiles:
         return "; ".join(parts)
 
     def _matches(self, pattern: str, source: str) -> list[InputFile]:
-        root = os.path.dirname(WILDCARD.split(pattern, maxsplit=1)[0])
-        names = matches(pattern)
+        root = os.path.dirname(glob_root(pattern))
+        names = matching(pattern)
         if not names:
             whole = f", nor does any match {source}={pattern}" if source else ""
             raise MissingInputError(f"{pattern}: no file matches{whole}{_other_inputs(pattern)}")
