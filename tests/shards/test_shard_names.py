@@ -23,7 +23,7 @@ from tests.helpers.shard_samples import make_documents, write_documents
 
 
 @pytest.mark.parametrize("odd", ["{a,b}", "[ab]", "a*", "a?", "{1..3}", "{", "{a"])
-@pytest.mark.parametrize("spec", ["", "/x.tar", "/*.tar", "/[xy].t?r", "/{x,x*}.tar"])
+@pytest.mark.parametrize("spec", ["", "/x.tar", "/*.tar", "/[xy].t?r", "/{x..x}.tar"])
 def test_the_name_of_a_folder_that_exists_means_that_folder_alone(tmp_path: Path, odd: str, spec: str) -> None:
     for name in ("a", "b", "ab", "1", odd):
         for folder in (tmp_path / name, tmp_path / name / odd):

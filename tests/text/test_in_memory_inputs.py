@@ -19,6 +19,7 @@ from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader
+from pipeline.text.storage.in_memory import materialize
 from tests.helpers.builds import run_plain
 from tests.helpers.interruptions import interrupt_after
 from tests.helpers.text_samples import make_texts, spelled, write_texts
@@ -149,6 +150,28 @@ def test_times_durations_and_decimals_are_selected_alike_from_rows_and_tables(ki
     source = rows if kind == "records" else pytest.importorskip(kind).DataFrame(rows)
     for where in ('at >= "2023-12-31T00:00:00"', "price == 0.25", "took > 0.5"):
         assert streamed(source, where=where) == ["Day 1."]
+
+
+def test_a_dataset_gives_the_records_that_its_transform_or_its_format_shows(tmp_path: Path) -> None:
+    whole = pytest.importorskip("datasets").Dataset.from_dict({"text": ["a", "b", "c"], "n": [1, 2, 3]})
+
+    def upper(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"text": [text.upper() for text in batch["text"]]}
+
+    shown: dict[str, Any] = {
+        "transform": whole.with_transform(upper),
+        "columns": whole.with_transform(upper, columns=["text"], output_all_columns=True),
+        "picked": whole.with_transform(upper).select([2, 0]),
+        "numpy": whole.with_format("numpy"),
+        "narrow": whole.with_format("torch", columns=["text"]),
+        "pandas": whole.with_format("pandas", columns=["n"], output_all_columns=True),
+    }
+    for name, dataset in shown.items():
+        found = list(DocumentReader(materialize(dataset, tmp_path / name)))
+        rows = dataset if name != "pandas" else whole
+        assert [each.text for each in found if isinstance(each, Document)] == [str(row["text"]) for row in rows]
+    with pytest.raises(InputError, match="no column 'text'"):
+        list(DocumentReader(materialize(whole.with_format("numpy", columns=["n"]), tmp_path / "without")))
 
 
 def test_a_dataset_dict_is_asked_for_its_split(tmp_path: Path) -> None:

@@ -123,7 +123,11 @@ def _arrow_batches(value: Any) -> Any:
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value)
     if type(value).__name__ in ("Dataset", "IterableDataset") and hasattr(value, "with_format"):
-        tables = value.with_format("arrow").iter(_ROWS)
+        shown = getattr(value, "format", {})
+        if shown.get("type") == "custom":  # a transform makes its records
+            return None
+        columns = {} if shown.get("output_all_columns", True) else {"columns": shown["columns"]}
+        tables = value.with_format("arrow", **columns).iter(_ROWS)
         if (first := next(tables, None)) is None:
             return pa.RecordBatchReader.from_batches(value.features.arrow_schema, [])
         batches = (batch for table in chain([first], tables) for batch in table.to_batches())
