@@ -190,6 +190,18 @@ def test_croissant_is_valid_by_mlcroissant_which_reads_the_kept_documents(
     path.unlink()
 
 
+def test_croissant_names_fields_of_any_name_by_distinct_ids(tmp_path: Path) -> None:
+    import mlcroissant
+
+    names = ["a b", "a-b", "a\tb", "meta.lang", "größe", "x/y", "p#q", "100%", 'q"t', "{z}", "back\\slash", "a?b"]
+    row = {"text": "some text", "id": "d0", **{name: f"of {name}" for name in names}}
+    settings: dict[str, Any] = {"keep_fields": names, "keep_texts": "parquet", "val_fraction": 0}
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [row]), tmp_path / "out", **settings)
+    assert main(["card", str(tmp_path / "out"), "--croissant", "--output", str(tmp_path / "out" / "c.json")]) == 0
+    (found,) = mlcroissant.Dataset(jsonld=str(tmp_path / "out" / "c.json")).records("documents")
+    assert {f"of {name}" for name in names} < {value and value.decode() for value in found.values()}
+
+
 def test_a_summary_says_what_was_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_plain(write_jsonl(tmp_path / "in.jsonl", ["one text", "another", "a third"]), tmp_path / "out", license="MIT")
     assert not (tmp_path / "out" / ATTRIBUTION_NAME).exists()

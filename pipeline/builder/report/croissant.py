@@ -64,12 +64,18 @@ def croissant_of(
         columns = dict.fromkeys(("id", "text", "source", "language", "split"), "") | kept
         texts = {"@id": TEXTS_NAME, "name": TEXTS_NAME, "includes": f"{TEXTS_NAME}/*.parquet"}
         value["distribution"].append({"@type": "cr:FileSet", **texts, "encodingFormat": "application/x-parquet"})
-        fields = [_field(column, kind) for column, kind in columns.items()]
+        ids: list[str] = []  # mlcroissant refuses white space in an id, escaped or not
+        for column in columns:
+            id = re.sub(r"[^\w.-]", "-", column)
+            while id in ids:
+                id += "-"
+            ids.append(id)
+        fields = [_field(id, column, kind) for id, (column, kind) in zip(ids, columns.items(), strict=True)]
         value["recordSet"] = [{"@type": "cr:RecordSet", "@id": "documents", "name": "documents", "field": fields}]
     return value
 
 
-def _field(column: str, kind: str) -> dict[str, Any]:
+def _field(id: str, column: str, kind: str) -> dict[str, Any]:
     source = {"fileSet": {"@id": TEXTS_NAME}, "extract": {"column": column}}
-    named = {"@type": "cr:Field", "@id": f"documents/{column}", "name": column}
+    named = {"@type": "cr:Field", "@id": f"documents/{id}", "name": column}
     return named | {"dataType": _TYPES.get(kind, "sc:Text"), "source": source}
