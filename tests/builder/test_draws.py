@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.builder.stages.split import beyond_quota
+from pipeline.builder.stages.quotas import do_not_fit
 from pipeline.draws import drawn, draws
 from pipeline.shards.manifest import Manifest
 from tests.helpers.builds import run_plain, table, write_jsonl
@@ -76,7 +76,7 @@ def test_a_share_draws_all_that_a_smaller_one_does(texts: list[bytes], one: floa
 def test_documents_fill_a_quota_in_the_order_of_their_draws(documents: list[tuple[int, int]], quota: int) -> None:
     kinds, lengths = np.array(documents, np.int64).T
     drawn = np.array([5, 6, 1 << 48, 3 << 62], np.uint64)[kinds]  # many alike
-    beyond = beyond_quota(drawn, lengths, quota)
+    beyond = do_not_fit(drawn, lengths, quota)
     left = quota
     for at in sorted(range(len(documents)), key=lambda k: (int(drawn[k]), k)):
         left -= int(lengths[at])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,9 +37,9 @@ from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
-from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
+from tests.helpers.builds import digests, kept, rejected, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
-from tests.helpers.interruptions import Units
+from tests.helpers.interruptions import Units, killed_at
 
 NOTICE = " ".join(f"notice{k}" for k in range(60)).capitalize()
 SMALL = Limits(smallest_unit_bytes=20_000, partition_characters=20_000, batch_records=20, bucket_hashes=700)
@@ -337,6 +339,42 @@ def test_the_first_copy_of_a_passage_is_in_a_document_that_stays(
     write_jsonl(tmp_path / "in.jsonl", texts)
     build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30, limits=limits, **options)
     assert kept(tmp_path / "out") == [texts[number] for number in stay]
+
+
+def sources_with_quotas(folder: Path) -> tuple[list[str], dict[str, Any]]:
+    """The inputs of three sources whose documents share passages, and settings of which two sources have quotas."""
+    for number, source in enumerate("abc"):
+        texts = [f"{english(50 * number + k, 15)} {SHARED[k * (number + 1) % 13]}" for k in range(30)]
+        write_jsonl(folder / f"{source}.jsonl", [{"id": f"{source}{k}", "text": text} for k, text in enumerate(texts)])
+    limits = Limits(partition_records=15, batch_records=5)
+    options = {"dedup_passages": 30, "words_left": 20, "max_tokens": "a=9000,b=7000", "limit": 90, "limits": limits}
+    return [f"{source}={folder / source}.jsonl" for source in "abc"], options
+
+
+def test_no_passage_is_cut_for_a_document_beyond_a_quota(tmp_path: Path) -> None:
+    inputs, options = sources_with_quotas(tmp_path)
+    manifest = build(inputs, tmp_path / "out", keep_texts="jsonl.zst", **options)
+    lines = [orjson.loads(line) for source in "abc" for line in (tmp_path / f"{source}.jsonl").read_text().splitlines()]
+    texts = {line["id"]: line["text"] for line in lines}
+    stay = table(tmp_path / "out")["id"]
+    assert kept(tmp_path / "out") == oracle([texts[id] for id in stay], 30, 20)
+    assert 20 < manifest.counts["dropped"]["max_tokens"] == 90 - len(stay)
+    tokens = {source: group["tokens"] for source, group in manifest.counts["by_source"].items()}
+    assert (9_000 >= tokens["a"] > 8_000, 7_000 >= tokens["b"] > 6_000) == (True, True)
+    build(inputs, tmp_path / "more", keep_texts="jsonl.zst", **{**options, "workers": 3})
+    assert digests(tmp_path / "more") == digests(tmp_path / "out")
+
+
+@pytest.mark.nightly
+def test_a_kill_while_documents_beyond_quotas_are_left_out_changes_no_byte(tmp_path: Path) -> None:
+    inputs, options = sources_with_quotas(tmp_path)
+    units = Units()
+    build(inputs, tmp_path / "out", **options, progress=units)
+    every = sum(units.counts.values())
+    for count in (every // 2, every * 3 // 4, every - 12):
+        assert killed_at(count, functools.partial(build, inputs, tmp_path / f"{count}", **options)) == -signal.SIGKILL
+        build(inputs, tmp_path / f"{count}", **options)
+        assert digests(tmp_path / f"{count}") == digests(tmp_path / "out")
 
 
 def test_documents_that_no_round_decides_stay_with_their_passages(tmp_path: Path) -> None:

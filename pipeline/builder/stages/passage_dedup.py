@@ -67,8 +67,9 @@ from ..partitions.partition_writer import (
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .line_dedup import EARLIER, limit_of_words, too_short
+from .quotas import BEYOND, MAX_TOKENS, PASSAGES, drop_beyond
 from .stage import Run, Stage, Step
-from .survivors import drop, surviving_texts
+from .survivors import drop, drops_path, surviving_texts
 
 RUNS, WINDOWS = "runs", "windows"
 SHOWN = 100  # passages in the report
@@ -81,7 +82,7 @@ CUT = "passages cut as repeated"  # the title of samples of passages that were c
 class PassageDedupStage(Stage):
     """Finds passages that occur earlier in the corpus."""
 
-    name = "passage_dedup"
+    name = PASSAGES
     drops = Outcome(name, "passages that occur earlier are too much of it")
     edits = True
 
@@ -95,6 +96,8 @@ class PassageDedupStage(Stage):
             "prepare": functools.partial(prepare_words, run.plan.recipe),
             "size": lambda partition: partition.bytes,
         }
+        if (workspace.root / BEYOND).exists():
+            yield Step(units=every, function=drop_beyond, makes=functools.partial(drops_path, stage=MAX_TOKENS))
         buckets = 0  # of the previous kind
         for number in range(-1, ROUNDS):
             kind, name = (RUNS, RUNS) if number < 0 else (_windows(number), WINDOWS)

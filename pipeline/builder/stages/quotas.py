@@ -6,9 +6,14 @@ start over with everything that was read. Only the counted tokens and the sizes 
 workers nor interruptions change it. With ``limit``, everything that the limit allows is read.
 
     quotas.json     bytes to read from each source that has a quota; written when the first estimate was too low
+    beyond.npy      bool, for each document that passed the filters: it is beyond a quota, and no passage is cut for its sake
 
 Quotas are filled partition by partition in the same order. In the partition that reaches a quota, documents are drawn by the
 hash of their content.
+
+If passages are cut, the documents beyond a quota must not be those that have the first copies. So these documents are left out,
+and passages and tokens are made again without them. The others then have more tokens, so a few more may be beyond, and so on
+until none is. No document that was left out comes back.
 """
 
 from __future__ import annotations
@@ -16,16 +21,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from ...atomic import read_json, write_json
+import numpy as np
+from numpy.typing import NDArray
+
+from ...atomic import atomic_file, read_json, write_json
 from ...atomic_directory import discard_whole
-from ...draws import draw_file
+from ...draws import draw_file, draws
 from ...progress import Progress
-from ..partitions.partition import done_path, partitions
+from ..partitions.partition import Partition, done_path, partitions
 from ..plan import Plan
 from ..work.workspace import Workspace
-from .tokenize import token_lengths
+from .dedup import positions
+from .survivors import DROPS, drop, survives
+from .tokenize import TokenizeStage, token_lengths
 
-QUOTAS = "quotas.json"
+QUOTAS, BEYOND = "quotas.json", "beyond.npy"
+PASSAGES = "passage_dedup"  # the stage that reads `BEYOND`
+MAX_TOKENS = "max_tokens"  # the outcome of documents beyond a quota
 FIRST_BYTES = 2  # of input read for each token wanted, before tokens are counted
 MOST_GROWTH = 16  # of the bytes read so far: the first documents say little about all others
 NOTHING = -1  # tokens that a partition may hold after its source has reached its quota
@@ -101,6 +113,8 @@ def _unit_sizes(plan: Plan) -> list[int]:
 
 def read_more(workspace: Workspace, progress: Progress) -> bool:
     """Ask for more input if the tokens of survivors do not fill a quota; return whether more is to be read."""
+    if (workspace.root / BEYOND).exists():
+        return False
     plan, read, sizes = workspace.plan, units_read(workspace), _unit_sizes(workspace.plan)
     wanted, tokens = _bytes_wanted(workspace), _tokens(workspace)
     more = dict(wanted)
@@ -126,6 +140,55 @@ def read_more(workspace: Workspace, progress: Progress) -> bool:
     discard_whole(workspace.round)
     write_json(workspace.root / QUOTAS, more)
     return True
+
+
+def leave_out_more(workspace: Workspace, progress: Progress) -> bool:
+    """If passages are cut, leave out the documents beyond a quota; return whether passages and tokens are to be made again."""
+    recipe, path = workspace.plan.recipe, workspace.root / BEYOND
+    if recipe.dedup_passages is None or recipe.repeated_passages == "count" or not recipe.max_tokens:
+        return False
+    pairs = zip(partitions(workspace), tokens_allowed(workspace), strict=True)
+    found = [np.zeros(0, bool), *(beyond_quota(each, survives(each), allowed) for each, allowed in pairs)]
+    beyond = np.concatenate(found)
+    if not beyond.any():
+        return False
+    progress.say(f"max_tokens: passages are found again without {np.count_nonzero(beyond):,} documents beyond it")
+    # The newest results go first: what a kill leaves is complete, and is made again from the same documents.
+    for stage in (TokenizeStage.name, PASSAGES, f"{DROPS}/{PASSAGES}", f"{DROPS}/{MAX_TOKENS}"):
+        discard_whole(workspace.folder(stage))
+    with atomic_file(path) as file:
+        np.save(file, beyond | np.load(path) if path.exists() else beyond)
+    return True
+
+
+def drop_beyond(partition: Partition) -> None:
+    """Drop the documents of a partition that are left out."""
+    drop(partition, MAX_TOKENS, np.load(partition.workspace.root / BEYOND, mmap_mode="r")[positions(partition)])
+
+
+def beyond_quota(partition: Partition, surviving: NDArray[np.bool_], allowed: int | None) -> NDArray[np.bool_]:
+    """Return which of the surviving documents of a partition do not fit its quota: of the documents in the order of their draws,
+    the first that is too long and all after it.
+
+    So a larger quota holds all documents of a smaller one, and short documents are not preferred.
+    """
+    beyond, rows = np.zeros(len(surviving), bool), np.flatnonzero(surviving)
+    if allowed is not None:
+        drawn = draws(partition.hashes[rows], partition.workspace.plan.recipe.seed, MAX_TOKENS)
+        beyond[rows] = do_not_fit(drawn, token_lengths(partition)[rows], allowed)
+    return beyond
+
+
+def do_not_fit(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: int) -> NDArray[np.bool_]:
+    """Return which documents, in the order of their draws, are beyond the tokens allowed.
+
+    >>> do_not_fit(np.array([3, 1, 2], np.uint64), np.array([5, 5, 9]), 12).tolist()
+    [True, False, True]
+    """
+    order = np.argsort(drawn, kind="stable")
+    beyond = np.empty(len(order), bool)
+    beyond[order] = np.cumsum(tokens[order]) > allowed
+    return beyond
 
 
 def _tokens(workspace: Workspace) -> Counter[str]:

@@ -13,7 +13,7 @@ from .drop_ids import DropIdsStage
 from .ingest import IngestStage
 from .line_dedup import LineDedupStage
 from .passage_dedup import PassageDedupStage
-from .quotas import read_more
+from .quotas import leave_out_more, read_more
 from .split import SplitStage
 from .stage import Run, Stage
 from .tokenize import TokenizeStage, TrainTokenizerStage
@@ -45,12 +45,15 @@ def editing_stages(recipe: Recipe) -> tuple[str, ...]:
 
 
 def stages_to_run(run: Run) -> Iterator[Stage]:
-    """Yield the stages that a build wants, in order. The stages of the round are repeated each time that more has to be read.
+    """Yield the stages that a build wants, in order. The stages of the round are repeated each time that more has to
+    be read, or that passages were cut for the sake of documents beyond a quota.
 
     Once the split stage has its folder, the rounds have ended: a continued build reads no more.
     """
     yield from wanted_stages(run.plan.recipe, ROUND)
-    while not run.workspace.folder(SplitStage.name).exists() and read_more(run.workspace, run.progress):
+    while not run.workspace.folder(SplitStage.name).exists() and any(
+        changed(run.workspace, run.progress) for changed in (read_more, leave_out_more)
+    ):
         yield from wanted_stages(run.plan.recipe, ROUND)
     yield from wanted_stages(run.plan.recipe, AFTER_ROUNDS)
 

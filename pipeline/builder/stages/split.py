@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
-from ...draws import draws
 from ...shards.shard_plan import SPLITS, TRAIN, VAL, in_validation
 from ..counts.build_stats import BuildStats
 from ..counts.counts import Counts
@@ -31,7 +30,7 @@ from ..outcome import KEPT, OF_DEDUP, Outcome
 from ..partitions.partition import Partition, partitions
 from ..work.workspace import Workspace
 from .dedup import positions
-from .quotas import tokens_allowed
+from .quotas import MAX_TOKENS, beyond_quota, tokens_allowed
 from .stage import Run, Stage, Step, once
 from .survivors import dropping_stages, outcomes
 from .tokenize import token_lengths
@@ -44,7 +43,7 @@ class SplitStage(Stage):
     """Assigns splits and applies token quotas."""
 
     name = "split"
-    drops = Outcome("max_tokens", "max_tokens of its source reached")
+    drops = Outcome(MAX_TOKENS, "max_tokens of its source reached")
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         yield once(run.workspace.folder(self.name), assign_splits, run)
@@ -113,30 +112,13 @@ def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) ->
     partition, allowed = unit
     plan, hashes, tokens = partition.workspace.plan, partition.hashes, token_lengths(partition)
     outcome = outcomes(partition, keys[len(OF_DEDUP) : -1])
-    if allowed is not None:
-        survivors = np.flatnonzero(outcome == KEPT)
-        beyond = beyond_quota(draws(hashes[survivors], plan.recipe.seed, "max_tokens"), tokens[survivors], allowed)
-        outcome[survivors[beyond]] = len(keys) - 1
+    outcome[beyond_quota(partition, outcome == KEPT, allowed)] = len(keys) - 1
     # Parts of one document may overlap, so they share a split.
     origins = partition.origins_hashes if plan.recipe.transforms else hashes
     in_val = in_validation(origins, plan.recipe.seed, plan.recipe.val_fraction)
     split = np.where(in_val, VAL, TRAIN).astype(np.uint8)
     split[outcome != KEPT] = NEITHER
     return Assigned(split, outcome, _count(partition, keys, outcome, tokens))
-
-
-def beyond_quota(drawn: NDArray[np.uint64], tokens: NDArray[np.int64], allowed: int) -> NDArray[np.bool_]:
-    """Return which documents do not fit a quota: in the order of their draws, the first that is too long and all after it.
-
-    So a larger quota holds all documents of a smaller one, and short documents are not preferred.
-
-    >>> beyond_quota(np.array([3, 1, 2], np.uint64), np.array([5, 5, 9]), 12).tolist()
-    [True, False, True]
-    """
-    order = np.argsort(drawn, kind="stable")
-    beyond = np.empty(len(order), bool)
-    beyond[order] = np.cumsum(tokens[order]) > allowed
-    return beyond
 
 
 def _count(partition: Partition, keys: Sequence[str], outcome: NDArray[np.uint8], tokens: NDArray[np.int64]) -> Counts:

@@ -17,12 +17,12 @@ from ..partitions.partition import Partition
 from ..work.workspace import Workspace
 from .dedup import duplicate_kinds
 
-_DROPS = "drops"
+DROPS = "drops"
 
 
 def drops_path(partition: Partition, stage: str) -> Path:
     """Return the file that says which documents of a partition a stage drops."""
-    return partition.workspace.folder(_DROPS) / stage / f"{partition.number:06d}.npy"
+    return partition.workspace.folder(DROPS) / stage / f"{partition.number:06d}.npy"
 
 
 def drop(partition: Partition, stage: str, drops: NDArray[np.bool_]) -> None:
@@ -63,4 +63,4 @@ def outcomes(partition: Partition, stages: Sequence[str]) -> NDArray[np.uint8]:
 
 def dropping_stages(workspace: Workspace, but: str = "") -> list[str]:
     """Return the names of the stages that have dropped documents after dedup, except ``but``."""
-    return sorted(path.name for path in workspace.folder(_DROPS).glob("*") if path.name != but)
+    return sorted(path.name for path in workspace.folder(DROPS).glob("*") if path.name != but)
