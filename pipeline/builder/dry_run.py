@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ from ..objects.request_options import RequestOptions
 from ..progress import Progress
 from ..shards.manifest import Manifest
 from ..text.discovery import evenly
-from ..text.readers.document_reader import Document, DocumentReader
+from ..text.readers.document_reader import Document, DocumentReader, field_finder
 from ..text.storage.input_file import InputFile
 from ..text.storage.remote_file import FIRST_BYTES
 from .build import build
@@ -106,6 +107,7 @@ def _measure(files: Sequence[InputFile], recipe: Recipe) -> tuple[int, int, int]
             first_bytes=FIRST_BYTES,
             until=MEASURED_BYTES,
             warns=False,
+            elsewhere=field_finder(partial(iter, files), {}),
         )
         records = iter(reader)
         with suppress(InputError):  # the build names the damage

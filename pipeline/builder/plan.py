@@ -60,6 +60,9 @@ class Plan:
     commits: Mapping[str, str] = field(default_factory=dict)  # of datasets of the hub, by "ID@REVISION"
     editing: tuple[str, ...] = ()  # the stages that edit texts, in order
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
+    known_fields: dict[str, bool] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # of inputs; see `field_finder`
 
     def is_whole_file(self, unit: int) -> bool:
         """Whether a unit reads all of one file, and nothing else."""

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
 def _batches(
     files: Sequence[InputFile], recipe: Recipe, reader: CountingReader, advance: Callable[[int], None]
 ) -> Iterator[list[Document]]:
-    documents = chain.from_iterable(reader.documents(file, recipe, advance=advance) for file in files)
+    documents = chain.from_iterable(reader.documents(file, recipe, advance=advance, files=files) for file in files)
     while some := list(islice(documents, _ROWS)):
         yield some
 

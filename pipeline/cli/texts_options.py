@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.recipe import Recipe, setting_types
 from pipeline.builder.setting import flag_of, setting_of
 from pipeline.text.fields import Field
-from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
+from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile, field_finder
 
 WIDTH = 118  # columns of the lists of rules and measures
 _FIELDS = {item.name: item for item in fields(Recipe)}
@@ -132,6 +133,7 @@ class CountingReader:
     def __init__(self) -> None:
         self.read = 0
         self._count = 0
+        self._known: dict[str, bool] = {}  # whether a file may have a field
         self._first: BadRecord | None = None
 
     def documents(
@@ -140,12 +142,14 @@ class CountingReader:
         recipe: Recipe,
         keep: Sequence[Field] = (),
         advance: Callable[[int], object] = lambda amount: None,
+        files: Sequence[InputFile] = (),
     ) -> Iterator[Document]:
-        """Yield the documents of a file, read as a recipe says, with the fields ``keep`` of their records.
+        """Yield the documents of one of the ``files``, read as a recipe says, with the fields ``keep`` of their records.
 
         ``advance`` is called with the number of bytes read since the last call.
         """
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
+        keys["elsewhere"] = field_finder(partial(iter, files), self._known)
         reader = DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract)
         done = 0
         for records in reader.batches():

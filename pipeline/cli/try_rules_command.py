@@ -193,10 +193,10 @@ def _measure(
     files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
     keep = parse_fields(rules.fields)
     if labels is None:
-        read = [reader.documents(file, recipe, keep) for file in evenly(files, MOST_FILES)]
+        read = [reader.documents(file, recipe, keep, files=files) for file in evenly(files, MOST_FILES)]
         documents: Iterator[Document] = chain.from_iterable(_spread(read, options.limit))
     else:
-        every = chain.from_iterable(reader.documents(file, recipe, keep) for file in files)
+        every = chain.from_iterable(reader.documents(file, recipe, keep, files=files) for file in files)
         documents = (document for document in every if document.id in labels)
     while batch := list(islice(documents, BATCH)):
         processed = build.process(batch, Counts())

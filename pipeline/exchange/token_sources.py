@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..shards.manifest import FileInfo, Manifest
 from ..shards.token_arrays import is_llmc, map_tokens
 from ..text.document import BadRecord, Document, made_id
 from ..text.fields import parse_fields
-from ..text.readers.document_reader import DocumentReader, InputFile, find_inputs
+from ..text.readers.document_reader import DocumentReader, InputFile, field_finder, find_inputs
 from ..text.token_ids import Vocabulary
 from ..text.tokenizer.tokenizer import load_tokenizer
 from .megatron import read_documents
@@ -102,9 +103,14 @@ class _Reading:
         """Yield documents for `write_shards`, and a `BadRecord` for each unusable record and each damaged file."""
         total = sum(file.size for file in files) + sum(path.stat().st_size for path in arrays)
         with progress.bar("read", total, "bytes") as advance:
+            elsewhere = field_finder(partial(iter, files), {})
             sources: list[InputFile | Path] = [*files, *arrays]
             for source in sources:
-                read = self._of_array(source, advance) if isinstance(source, Path) else self._of_file(source, advance)
+                read = (
+                    self._of_array(source, advance)
+                    if isinstance(source, Path)
+                    else self._of_file(source, advance, elsewhere)
+                )
                 try:
                     yield from read
                 except DamagedInputError as error:
@@ -112,9 +118,12 @@ class _Reading:
                         raise
                     yield BadRecord(str(source), 0, None, "the rest of a damaged file", str(error))
 
-    def _of_file(self, file: InputFile, advance: Callable[[int], None]) -> Iterator[Any]:
+    def _of_file(
+        self, file: InputFile, advance: Callable[[int], None], elsewhere: Callable[[str], bool]
+    ) -> Iterator[Any]:
         recipe = self.recipe
         options: dict[str, Any] = {"text_key": self.tokens_key, "id_key": recipe.id_key, "where": recipe.condition}
+        options["elsewhere"] = elsewhere
         reader = DocumentReader(file, keep=parse_fields(recipe.keep_fields), vocabulary=self.vocabulary, **options)
         done = 0
         for records in reader.batches():

@@ -165,6 +165,7 @@ class RecordKeys:
     record: str = "JSON object"  # the format's word for a record
     tar: str = ""  # the tar that this file is a member of
     extract: Extract | None = None  # what makes text of HTML; None for the default
+    elsewhere: Callable[[str], bool] = lambda name: False  # whether another input may have a field that a table lacks
     vocabulary: Vocabulary | None = None  # set if `text_key` names token ids, not text
 
     def document(

@@ -103,6 +103,63 @@ def test_a_table_without_a_column_that_is_named_is_refused_with_the_nearest(inpu
             read(inputs / name, where="int_scor > 1")
 
 
+def write_growing(folder: Path, ending: str) -> list[dict[str, Any]]:
+    """Write two files, of which only the newer has the fields lang, score and meta; return the rows."""
+    old = [{"text": f"old {k}", "id": f"a{k}"} for k in range(4)]
+    new = [{"text": f"new {k}", "id": f"b{k}", "lang": "de" if k % 2 else "en", "score": k} for k in range(4)]
+    folder.mkdir()
+    for name, rows in (("2023", old), ("2024", new)):
+        path = folder / f"{name}.{ending}"
+        columns = {key: [row[key] for row in rows] for key in rows[0]}
+        if ending == "csv":
+            with open(path, "w", newline="") as file:
+                csv.writer(file).writerows([columns, *zip(*columns.values(), strict=True)])
+        elif ending == "parquet":
+            pq.write_table(pa.table(columns), path, row_group_size=2)
+        elif ending == "arrow":
+            with pa.ipc.new_stream(path, pa.table(columns).schema) as writer:
+                writer.write_table(pa.table(columns))
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [*old, *new]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("where", "holds"),
+    [
+        ('lang != "de"', lambda row: row.get("lang") != "de"),
+        ('lang == "de"', lambda row: row.get("lang") == "de"),
+        ("score is null", lambda row: "score" not in row),
+        ('not score >= 2 or lang is not null and id == "b3"', lambda row: row.get("score", 0) < 2 or row["id"] == "b3"),
+    ],
+)
+def test_a_table_without_a_column_that_another_has_is_read_as_one_of_nulls(
+    tmp_path: Path, ending: str, where: str, holds: Callable[[dict[str, Any]], bool]
+) -> None:
+    rows = write_growing(tmp_path / "in", ending)
+    kept = {"keep_fields": ["lang", "score:int"], "keep_texts": "parquet"}
+    manifest = make(tmp_path / "in", tmp_path / "out", where=where, **kept)
+    chosen = [row for row in rows if holds(row)]
+    found = [row for path in sorted((tmp_path / "out" / "texts").iterdir()) for row in pq.read_table(path).to_pylist()]
+    assert {(row["id"], row["lang"], row["score"]) for row in found} == {
+        (row["id"], row.get("lang"), row.get("score")) for row in chosen
+    }
+    assert manifest.counts["bad"] == {}
+    stream = pipeline.TextDataset(tmp_path / "in", "bytes", epochs=1, where=where).documents().numpy()
+    assert sum(1 for _ in stream) == len(chosen)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow"])
+def test_a_column_that_no_table_has_is_refused(tmp_path: Path, ending: str) -> None:
+    write_growing(tmp_path / "in", ending)
+    said = r"2023\.[a-z]*: no column 'langs'"
+    with pytest.raises(DamagedInputError, match=said):
+        make(tmp_path / "in", tmp_path / "out", where='langs != "de"')
+    with pytest.raises(DamagedInputError, match=said):
+        list(pipeline.TextDataset(tmp_path / "in", "bytes", epochs=1, where='langs != "de"').documents().numpy())
+
+
 def damage(path: Path, start: int, size: int) -> None:
     with open(path, "r+b") as file:
         file.seek(start)

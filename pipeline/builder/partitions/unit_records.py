@@ -11,8 +11,8 @@ from typing import Any
 from ...errors import DamagedInputError
 from ...text.extract import Extract
 from ...text.fields import Field
-from ...text.readers.document_reader import BadRecord, Document, DocumentReader, Record, Unselected
-from ...text.storage.input_file import Credentials
+from ...text.readers.document_reader import BadRecord, Document, DocumentReader, Record, Unselected, field_finder
+from ...text.storage.input_file import Credentials, InputFile
 from ...text.storage.remote_file import FIRST_BYTES
 from ..engine.engine import report_progress
 from ..inputs import check_same
@@ -79,9 +79,13 @@ class UnitRecords:
         recipe, item = self._plan.recipe, self._plan.inputs[span.input]
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key, "extract": self._extract}
         keys |= {"keep": self._fields, "where": recipe.condition, "until": self._until, "warns": False}
+        keys["elsewhere"] = field_finder(self._files, self._plan.known_fields)
         sample = self._plan.limits.file_records
         keys |= {"first_bytes": FIRST_BYTES, "until": FIRST_BYTES} if sample else {}
         return DocumentReader(item.file(self._credentials, recipe.format), (span.start, span.stop), **keys)
+
+    def _files(self) -> Iterator[InputFile]:
+        return (item.file(self._credentials, self._plan.recipe.format) for item in self._plan.inputs)
 
     def _span_records(self, span: Span, reader: DocumentReader) -> Iterator[Record]:
         """Yield the records of a span; note in ``spans`` its lines, hash and damage."""

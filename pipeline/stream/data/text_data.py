@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +83,7 @@ class TextData:
         self._stamps = {file.name: _stamp(file) for file in files}
         self.bytes = sum(map(self.weight_of, files))
         self._counted: dict[int, int] = {}  # the results of `records`, by `most`
+        self._known: dict[str, bool] = {}  # whether a file may have a field
 
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
@@ -138,7 +139,10 @@ class TextData:
     @property
     def reading(self) -> dict[str, Any]:
         """The options of a `DocumentReader` for these files."""
+        from ...text.readers.document_reader import field_finder
+
         keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "keep": self.fields}
+        keys["elsewhere"] = field_finder(partial(iter, self.files), self._known)
         return keys | {"where": self.where, "extract": self.extract, "vocabulary": self.vocabulary}
 
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:

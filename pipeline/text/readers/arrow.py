@@ -9,7 +9,7 @@ from typing import Any
 from ..document import Record, RecordKeys, Tally
 from .byte_stream import ByteStream
 from .format_reader import FormatReader
-from .parquet import faults_of, find_columns, rows_of
+from .parquet import faults_of, find_column, find_columns, rows_of
 
 _MAGIC = b"ARROW1"
 
@@ -23,6 +23,11 @@ def read_arrow(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
             stream.bytes_read, ended = ended, stream.file.tell()
             yield records
         stream.bytes_read = stream.file.seek(0, io.SEEK_END)
+
+
+def has_column(stream: ByteStream, name: str) -> bool:
+    with faults_of("Arrow"):
+        return find_column(_open(stream)[1], name) is not None
 
 
 def _open(stream: ByteStream) -> tuple[Iterator[Any], Any]:
@@ -39,4 +44,4 @@ def _open(stream: ByteStream) -> tuple[Iterator[Any], Any]:
     return iter(opened_stream), opened_stream.schema
 
 
-READER = FormatReader(read_arrow)
+READER = FormatReader(read_arrow, has_column=has_column)

@@ -29,7 +29,14 @@ _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)+"')  # a quoted field with doubled quot
 
 def reader_of(form: Format) -> FormatReader:
     """Return a reader of rows with the delimiter, quote and escape of a format."""
-    return FormatReader(partial(_read, form))
+    return FormatReader(partial(_read, form), has_column=partial(_has_column, form))
+
+
+def _has_column(form: Format, stream: ByteStream, name: str) -> bool:
+    try:
+        return name in next(csv.reader(_Lines(stream), **_dialect(form)), ())
+    except csv.Error:
+        return False
 
 
 def _read(form: Format, stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:
@@ -109,9 +116,9 @@ class _Columns:
         self._text = names.index(keys.text_key)
         self._id = names.index(keys.id_key) if keys.id_key in names else None
         for field in keys.kept:
-            if field.name not in names:
+            if field.name not in names and not keys.elsewhere(field.name):
                 raise UnreadableFileError(no_column(field.name, names, FIELD_CURE))
-        self._kept = [(field, names.index(field.name)) for field in keys.kept]
+        self._kept = [(field, names.index(field.name)) for field in keys.kept if field.name in names]
 
     def record(self, row: list[str], line: int) -> Record:
         if len(row) != self._width:
@@ -123,7 +130,7 @@ class _Columns:
         text, id = row[self._text], "" if self._id is None else row[self._id]
         if surrogate_in(text) is not None or surrogate_in(id) is not None:
             return self._keys.bad(line, None, INVALID_UTF8)
-        metadata = {}
+        metadata = dict.fromkeys(field.name for field in self._keys.kept)
         for field, column in self._kept:
             if surrogate_in(row[column]) is not None:
                 return self._keys.bad(line, None, INVALID_UTF8)

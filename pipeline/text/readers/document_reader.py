@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, BinaryIO
@@ -62,6 +62,7 @@ class DocumentReader:
     ``whole``: several readers read all of a remote file, so the process downloads it once.
     ``block``: bytes that are read at a time. ``extract``: what makes text of HTML.
     ``warns``: warn at the end of a tar if members were left out; if False, the caller reports ``left_out``.
+    ``elsewhere``: whether another input may have a field (`field_finder`). A table without its column then has nulls there.
     ``vocabulary``: ``text_key`` names lists of its ids (JSON, Parquet or Arrow); they become ``tokens``, and the text is ''.
 
     During reading, ``lines`` counts the lines (rows, elements) of all blocks so far, blank and bad ones included.
@@ -90,6 +91,7 @@ class DocumentReader:
         whole: bool = False,
         block: int = BLOCK,
         extract: Extract | None = None,
+        elsewhere: Callable[[str], bool] = lambda name: False,
         vocabulary: Vocabulary | None = None,
     ) -> None:
         self._whole = whole
@@ -121,6 +123,7 @@ class DocumentReader:
             where=where,
             record=self.format.record,
             extract=extract,
+            elsewhere=elsewhere,
             vocabulary=vocabulary,
         )
         self._tally = Tally(rows_before or 0)
@@ -230,6 +233,26 @@ def _check_sha256(file: InputFile, stream: ByteStream) -> None:
         f"{stored.url}: its bytes have sha256 {stream.sha256}, but the listing says {stored.sha256}: the store or something "
         "between changes them; fetch it again, or report it where the file is published"
     )
+
+
+def field_finder(files: Callable[[], Iterable[InputFile]], known: dict[str, bool]) -> Callable[[str], bool]:
+    """Return a function that says whether any of the files may have a field. It keeps its answers in ``known``."""
+
+    def may_have(file: InputFile, name: str) -> bool:
+        if (has_column := load_reader(format_of(file)).has_column) is None:
+            return True
+        try:
+            with open_input(file, in_order=False) as opened:
+                return has_column(ByteStream(opened), name)
+        except (UnreadableFileError, OSError):
+            return False  # the error is raised when the file is read
+
+    def find(name: str) -> bool:
+        if name not in known:
+            known[name] = any(may_have(file, name) for file in files())
+        return known[name]
+
+    return find
 
 
 def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:

@@ -49,6 +49,7 @@ class FormatReader:
     ``unpacks``: a compressed file is unpacked to the disk before it is read.
     ``in_order``: ``read`` goes from the file's beginning to its end, so a remote file is fetched ahead.
     ``part_rows`` returns the number of rows of each part, such as a row group, that spans count; streams read parts separately.
+    ``has_column`` tells whether a table has a column; without it, any record may have any field.
     """
 
     read: Callable[[ByteStream, RecordKeys, Tally], Iterator[list[Record]]]
@@ -57,6 +58,7 @@ class FormatReader:
     cuts_compressed: bool = False
     unpacks: bool = False
     part_rows: Callable[[InputFile], list[int]] | None = None
+    has_column: Callable[[ByteStream, str], bool] | None = None
 
     @property
     def cut_anywhere(self) -> bool:

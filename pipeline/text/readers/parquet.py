@@ -111,16 +111,17 @@ def _read_groups(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator
 
 
 def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
-    """Return the path of each column that documents need, by field name. The column of ids may be missing.
+    """Return the path of each column that documents need, by field name.
 
-    Raises ``UnreadableFileError`` if any other column is missing, or if a column has the wrong type.
+    The column of ids may be missing, and that of a field which another input has: newer files may have more columns. Raises
+    ``UnreadableFileError`` if any other column is missing, or if a column has the wrong type.
     """
     import pyarrow.types as types
 
     kept = [field.name for field in keys.kept]
     columns = {}
     for name in dict.fromkeys((keys.text_key, keys.id_key, *kept)):
-        column = _find(schema, name)
+        column = find_column(schema, name)
         if column is not None:
             columns[name], kind = column
             plain = getattr(_value_type(kind), "storage_type", _value_type(kind))
@@ -135,9 +136,14 @@ def find_columns(schema: Any, keys: RecordKeys) -> dict[str, list[str]]:
                 )
         elif name == keys.text_key:
             raise UnreadableFileError(no_column(name, schema.names, f"{keys.key_name} names the one to read"))
-        elif name in kept:
+        elif name in kept and not keys.elsewhere(name):
             raise UnreadableFileError(no_column(name, schema.names, FIELD_CURE))
     return columns
+
+
+def has_column(stream: ByteStream, name: str) -> bool:
+    with faults_of("parquet"):
+        return find_column(_open(stream).schema_arrow, name) is not None
 
 
 def rows_of(
@@ -148,13 +154,14 @@ def rows_of(
         values = {name: _values(_column(batch, path)) for name, path in columns.items() if name != keys.text_key}
         read_texts = _texts if keys.vocabulary is None else _ids
         texts = values[keys.text_key] = read_texts(_column(batch, columns[keys.text_key]))
-        ids = values.get(keys.id_key, [None] * len(texts))
+        missing = [None] * len(texts)
+        ids = values.get(keys.id_key, missing)
         records: list[Record] = []
         for row, (text, id) in enumerate(zip(texts, ids, strict=True)):
             tally.lines += 1
             record = _record(text, id, tally.lines, keys)
             if keys.kept and isinstance(record, Document):
-                record = _with_fields(record, [values[field.name][row] for field in keys.kept], keys)
+                record = _with_fields(record, [values.get(field.name, missing)[row] for field in keys.kept], keys)
             tally.documents += isinstance(record, Document)
             records.append(record)
         yield records
@@ -207,8 +214,11 @@ def _rows_to_skip(table: Any, group: int, keys: RecordKeys, columns: Mapping[str
     for field in keys.kept:
         if field.name not in read:
             continue
+        if field.name not in columns:
+            ranges[field.name] = Range(None, None, nulls=True)
+            continue
         number = numbers.get(".".join(columns[field.name]))
-        found = _find(table.schema_arrow, field.name)
+        found = find_column(table.schema_arrow, field.name)
         if number is None or found is None or not _is_plain(found[1]):
             continue
         statistics = metadata.column(number).statistics
@@ -234,7 +244,7 @@ def _lists() -> tuple[Callable[[Any], bool], ...]:
     return tuple(lambda kind, check=check: check(kind) and types.is_integer(kind.value_type) for check in kinds)
 
 
-def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
+def find_column(fields: Any, key: str) -> tuple[list[str], Any] | None:
     """Return path and type of the column ``key``. If there is none, dots in ``key`` lead into structs."""
     import pyarrow.types as types
 
@@ -246,7 +256,7 @@ def _find(fields: Any, key: str) -> tuple[list[str], Any] | None:
             return [field.name], field.type
         if key.startswith(f"{field.name}.") and types.is_struct(field.type):
             inner = [field.type.field(number) for number in range(field.type.num_fields)]
-            if column := _find(inner, key[len(field.name) + 1 :]):
+            if column := find_column(inner, key[len(field.name) + 1 :]):
                 return [field.name, *column[0]], column[1]
     return None
 
@@ -350,4 +360,4 @@ def _decoded(value: bytes) -> str | UnicodeDecodeError:
         return error
 
 
-READER = FormatReader(read_parquet, cuts=group_cuts, in_order=False, part_rows=rows_of_groups)
+READER = FormatReader(read_parquet, cuts=group_cuts, in_order=False, part_rows=rows_of_groups, has_column=has_column)

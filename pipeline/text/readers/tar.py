@@ -153,4 +153,4 @@ class _MemberFile(io.RawIOBase):
         return len(data)
 
 
-READER = FormatReader(read_tar, unpacks=True)
+READER = FormatReader(read_tar, unpacks=True, has_column=lambda stream, name: False)  # its members are not looked at
