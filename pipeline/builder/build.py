@@ -27,7 +27,16 @@ from .engine.engine import UNIT_TRIES
 from .engine.engines import EngineOptions
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
-from .output_directory import check_apart, clear, commits_of_started, finished, release_bucket, start, workspace_of
+from .output_directory import (
+    anything_done,
+    check_apart,
+    clear,
+    commits_of_started,
+    finished,
+    release_bucket,
+    start,
+    workspace_of,
+)
 from .plan import make_plan
 from .recipe import Recipe, Settings
 from .references import resolve
@@ -122,10 +131,15 @@ def build(
     progress = progress or Progress()
     with workspace.locked(limits.lock_seconds, lock):
         specs = _materialize_inputs(inputs, workspace, progress, overwrite=overwrite)
-        references = resolve(recipe, requests)
-        commits = {} if overwrite else commits_of_started(workspace, progress)
-        editing = editing_stages(recipe)
-        plan = make_plan(specs, recipe, references.definitions, workspace.outputs, limits, requests, commits, editing)
+        with progress.bar("plan", 2, "steps") as advance:
+            references = resolve(recipe, requests)
+            advance(1)
+            commits = {} if overwrite else commits_of_started(workspace, progress)
+            editing = editing_stages(recipe)
+            plan = make_plan(
+                specs, recipe, references.definitions, workspace.outputs, limits, requests, commits, editing
+            )
+            advance(1)
         read_input = functools.partial(read_a_byte, plan.inputs[0], plan.credentials)
         open_workers = functools.partial(options.open, shared=workspace.root, read_input=read_input)
         if overwrite:
@@ -138,7 +152,10 @@ def build(
             if workspace.bucket is not None:
                 progress.say(f"{workspace}: built in {workspace.output}; shards move there as they are finished")
             resumed = workspace.is_planned
+            continued = resumed and anything_done(workspace)
             plan = start(workspace, plan, references, overwrite=overwrite)
+            if continued:
+                progress.say(f"{workspace}: continues the build that was interrupted here")
             after_stage("plan")
             planned = time.perf_counter()
             run = Run(workspace, plan, progress, open_workers, {"plan": planned - started})

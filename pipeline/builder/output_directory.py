@@ -34,6 +34,10 @@ from .setting import setting_of
 from .work.bucket import BUCKET_NAME, Bucket, not_empty
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
+_DEFINED_BY = (
+    ("lid_model", "language_model"),
+    ("decontaminate", "too_short"),
+)  # settings, and other names in definitions
 _OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now (?:"[0-9a-f]{16,}"|null)$')
 
 
@@ -106,7 +110,7 @@ def finished(workspace: Workspace, plan: Plan) -> Manifest | None:
 
 def commits_of_started(workspace: Workspace, progress: Progress) -> dict[str, str]:
     """Return the commits of the hub with which the build that was started here continues."""
-    if not workspace.is_planned or not _anything_done(workspace):
+    if not workspace.is_planned or not anything_done(workspace):
         return {}
     commits = dict(Plan.read(workspace.root).commits)
     for name, commit in commits.items():
@@ -122,7 +126,7 @@ def start(workspace: Workspace, plan: Plan, references: References, *, overwrite
     ``BuildError`` if a new build finds anything in the output, unless it may ``overwrite`` the results of other builds.
     """
     started = Plan.read(workspace.root) if workspace.is_planned else None
-    if started is not None and not _anything_done(workspace):
+    if started is not None and not anything_done(workspace):
         workspace.clear(keep=(MATERIALIZED_NAME, PLAN_NAME, BUCKET_NAME))  # nothing is lost by another plan
         discard(workspace.root / PLAN_NAME)
         started = None
@@ -140,8 +144,8 @@ def start(workspace: Workspace, plan: Plan, references: References, *, overwrite
     return plan
 
 
-def _anything_done(workspace: Workspace) -> bool:
-    """Whether a build has any result to continue from; the ingest stage writes the first."""
+def anything_done(workspace: Workspace) -> bool:
+    """Whether a directory has any result of a build to continue from; the ingest stage writes the first."""
     patterns = (f"{INGEST}/*/[0-9]*", f"{INGEST}/*/done*.json")
     return any(next(workspace.root.glob(pattern), None) for pattern in patterns)
 
@@ -160,8 +164,12 @@ def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
         now = _comparable(new.settings, new.definitions, [item.described() for item in new.inputs])
     every = list(_differences(before, now, ""))
     if every:
-        # Leave out a changed hash if the message already names what was hashed.
-        differences = [one for one in every if not _OF_DEFINITIONS.search(one)] or every
+        # Leave out what a changed setting names, and a changed hash if the message already names what was hashed.
+        settings = {one.split(": ")[1] for one in every if one.startswith("recipe: ")}
+        named = {*settings, *(name for setting, name in _DEFINED_BY if setting in settings)}
+        told = [one for one in every if not (one.startswith("definitions: ") and one.split(": ")[1] in named)]
+        differences = [one for one in told if not _OF_DEFINITIONS.search(one)] or told
+        differences.sort(key=lambda one: not one.startswith("recipe: "))
         shown = "\n  ".join(differences[:20])
         more = f"\n  ... and {len(differences) - 20} more" if len(differences) > 20 else ""
         raise PlanChangedError(
@@ -191,6 +199,8 @@ def _comparable(
 
 
 def _differences(old: object, new: object, where: str) -> Iterable[str]:
+    if (before := _by_name(old)) != (now := _by_name(new)):  # else only the order differs
+        old, new = before, now
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             path = f"{where}: {key}" if where else str(key)
@@ -202,6 +212,12 @@ def _differences(old: object, new: object, where: str) -> Iterable[str]:
                 yield from _differences(old[key], new[key], path)
     elif old != new:
         yield f"{where}: was {_brief(old)}, now {_brief(new)}"
+
+
+def _by_name(value: Any) -> Any:
+    """Return a list of named entries, such as rules, as a dict, so that a difference is told by its name; else the value."""
+    named = isinstance(value, list) and value and all(isinstance(one, dict) and "name" in one for one in value)
+    return {one["name"]: one for one in value} if named else value
 
 
 def _brief(value: object) -> str:

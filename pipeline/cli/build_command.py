@@ -202,6 +202,4 @@ def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
     ]
 
 
-COMMAND = Command(
-    make_parser=make_parser, run=run, hint="finished units are kept; run the same command again to continue"
-)
+COMMAND = Command(make_parser=make_parser, run=run, hint="run the same command again to continue")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import pipeline
 from pipeline.atomic import temporary_path
 from pipeline.builder.limits import Limits
 from pipeline.cli.main import run_command
@@ -22,6 +23,7 @@ from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import HALVES, digests, run, run_plain, write_jsonl
 from tests.helpers.corpus import english, write_inputs
 from tests.helpers.interruptions import Units, interrupt_after, killed_at, run_to_operation
+from tests.helpers.text_samples import jsonl
 
 FLAGS = ["--tokenizer", "train:400", "--rules", "gopher_quality", "--language", "en=0.2", "--quiet"]
 FLAGS += ["--val-fraction", "0.1", "--workers", "2"]
@@ -215,3 +217,25 @@ def test_a_build_killed_after_any_unit_goes_on(build: Callable[..., Manifest], t
     assert_clean(tmp_path / "killed")
     counts = Manifest.read(tmp_path / "whole").counts
     assert min(counts["dropped"]["drop_ids"], counts["passages"]["cut"]) > 0
+
+
+def test_an_interrupt_counts_the_units_that_are_kept_and_the_next_start_says_that_it_continues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = [True]
+
+    @pipeline.transform(version="1")
+    def stop_at_the_last(document: pipeline.Document) -> pipeline.Document:
+        if stopping and "last" in document.text:
+            raise KeyboardInterrupt
+        return document
+
+    inputs = [f"{name}={jsonl(tmp_path / f'{name}.jsonl', [name])}" for name in ("first", "second", "last")]
+    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "transforms": [stop_at_the_last]}
+    for number in range(2):
+        with pytest.raises(KeyboardInterrupt, match=r"ingest: 2 of 3 units .*kept; run the same command again"):
+            pipeline.build(inputs, tmp_path / "out", **settings)
+        said = f"{tmp_path}/out: continues the build that was interrupted here\ningest: 2 of 3 units are kept from before\n"
+        assert (said in capsys.readouterr().err) == (number > 0)
+    stopping.clear()
+    assert pipeline.build(inputs, tmp_path / "out", **settings).counts["kept"] == 3

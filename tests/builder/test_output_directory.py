@@ -120,6 +120,23 @@ def test_changed_input_is_refused_and_overwrite_begins_anew(source: Path, tmp_pa
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
+def test_changed_settings_come_first_and_what_they_name_is_left_out(source: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "mine.toml"
+    rules.write_text("words = { min = 1 }")
+    build(source, tmp_path / "out", rules=str(rules))
+    rules.write_text("words = { min = 2 }")
+    for settings, differences in (
+        ({"rules": str(rules)}, ["definitions: rules: rules: words: min: was 1.0, now 2.0"]),
+        ({"rules": (), "seed": 7}, ["recipe: rules: was", "recipe: seed: was 0, now 7"]),
+        ({"rules": str(rules), "seed": 7}, ["recipe: seed: was 0", "definitions: rules: rules: words: min: was 1.0"]),
+    ):
+        with pytest.raises(PlanChangedError) as raised:
+            build(source, tmp_path / "out", **settings)
+        lines = str(raised.value).split("\n")[1:-1]
+        assert len(lines) == len(differences)
+        assert all(line.strip().startswith(said) for line, said in zip(lines, differences, strict=True))
+
+
 def test_differences_are_listed_up_to_twenty_and_cut(source: Path, tmp_path: Path) -> None:
     inputs = [str(write_jsonl(tmp_path / f"{k:02}.jsonl", [{"content": english(k)}])) for k in range(21)]
     build(inputs[:1], tmp_path / "out")

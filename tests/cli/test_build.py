@@ -154,7 +154,9 @@ def holds(document):
 """
 
 
-def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str], built: Path, tmp_path: Path) -> None:
+def test_ctrl_c_says_how_many_units_are_kept_and_the_same_command_completes_the_build(
+    inputs: list[str], built: Path, tmp_path: Path
+) -> None:
     (tmp_path / "own_holds.py").write_text(HOLDS)
     (tmp_path / "held").touch()
     command = [str(ROOT / "scripts/build_shards.py"), *inputs, "--output", str(tmp_path / "out")]
@@ -167,10 +169,14 @@ def test_ctrl_c_leaves_a_build_that_the_same_command_completes(inputs: list[str]
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130
     error = (tmp_path / "said").read_bytes()
-    assert b"run the same command again to continue" in error
+    kept_units = re.search(
+        rb"interrupted: ingest: (\d+) of (\d+) units .* run the same command again to continue", error
+    )
+    assert kept_units
     assert b"Traceback" not in error
     (tmp_path / "held").unlink()
     assert build_main([*command[1:], "--workers", "1"]) == 0
+    assert int(kept_units[1]) < int(kept_units[2])
     assert kept(tmp_path / "out") == kept(built)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -52,11 +53,18 @@ class Run:
     seconds: dict[str, float] = field(default_factory=dict)  # by stage; "start" is the time to start workers
     retries: list[dict[str, str]] = field(default_factory=list)  # of units whose workers died, with reasons
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # units and seconds by node of a cluster
+    was_started: bool = False  # whether workers ran a step of this run
 
     def complete(self, stage: Stage) -> None:
         """Do the steps of a stage, one after the other, except for the units whose paths exist."""
         for step in stage.steps(self):
-            self.make(step, stage.name)
+            try:
+                self.make(step, stage.name)
+            except KeyboardInterrupt as interrupt:
+                kept = sum(step.makes(unit).exists() for unit in step.units)
+                counted = f"{step.name or stage.name}: {kept:,} of {len(step.units):,} units are finished and kept"
+                interrupt.args = (f"{counted}; run the same command again to continue",)
+                raise
 
     def make(self, step: Step[Any], name: str = "") -> None:
         """Do the units of a step whose paths do not exist yet; ``name`` is for a step without one."""
@@ -66,6 +74,9 @@ class Run:
                 step.done(unit)
             else:
                 todo.append(unit)
+        if todo and len(todo) < len(step.units):
+            kept = len(step.units) - len(todo)
+            self.progress.say(f"{step.name or name}: {kept:,} of {len(step.units):,} units are kept from before")
         for folder in {step.makes(unit).parent for unit in todo}:
             folder.mkdir(parents=True, exist_ok=True)
         if step.in_parent:
@@ -94,31 +105,41 @@ class Run:
         weight = size or (lambda unit: 1)
         weights = list(map(weight, units))
         reported = [0] * len(units)
-        started = time.perf_counter()
-        with self.open_workers(prepare=prepare) as engine:
-            self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
-            with self.progress.bar(name, sum(weights), "bytes" if size else "units") as bar:
+        with (
+            self._started(prepare) as engine,
+            self.progress.bar(name, sum(weights), "bytes" if size else "units") as bar,
+        ):
 
-                def advance(index: int, amount: int) -> None:
-                    amount = min(amount, weights[index] - reported[index])
-                    reported[index] += amount
-                    bar(amount)
+            def advance(index: int, amount: int) -> None:
+                amount = min(amount, weights[index] - reported[index])
+                reported[index] += amount
+                bar(amount)
 
-                def note_retry(index: int, reason: str) -> None:
-                    self.retries.append({"stage": name, "unit": label(units[index]), "reason": reason})
+            def note_retry(index: int, reason: str) -> None:
+                self.retries.append({"stage": name, "unit": label(units[index]), "reason": reason})
 
-                def note_node(index: int, node: str, seconds: float) -> None:
-                    done = self.nodes.setdefault(node, {"units": 0, "seconds": 0.0, "slowest": {"seconds": 0.0}})
-                    done["units"] += 1
-                    done["seconds"] = round(done["seconds"] + seconds, 3)
-                    if seconds > done["slowest"]["seconds"]:
-                        done["slowest"] = {"stage": name, "unit": label(units[index]), "seconds": round(seconds, 3)}
+            def note_node(index: int, node: str, seconds: float) -> None:
+                done = self.nodes.setdefault(node, {"units": 0, "seconds": 0.0, "slowest": {"seconds": 0.0}})
+                done["units"] += 1
+                done["seconds"] = round(done["seconds"] + seconds, 3)
+                if seconds > done["slowest"]["seconds"]:
+                    done["slowest"] = {"stage": name, "unit": label(units[index]), "seconds": round(seconds, 3)}
 
-                engine.on_progress, engine.on_retry, engine.on_node = advance, note_retry, note_node
-                engine.name_of = lambda unit: f"{name}: {label(unit)}"
-                for index, result in engine.map(function, units):
-                    yield index, result
-                    advance(index, weights[index])
+            engine.on_progress, engine.on_retry, engine.on_node = advance, note_retry, note_node
+            engine.name_of = lambda unit: f"{name}: {label(unit)}"
+            for index, result in engine.map(function, units):
+                yield index, result
+                advance(index, weights[index])
+
+    def _started(self, prepare: Callable[[], object] | None) -> Engine:
+        """Return the engine of a step. The first start loads models and compiled loops, so it has a progress bar."""
+        started, first = time.perf_counter(), not self.was_started
+        with self.progress.bar("start workers", 1, "steps") if first else nullcontext(lambda amount: None) as advance:
+            engine = self.open_workers(prepare=prepare)
+            advance(1)
+        self.was_started = True
+        self.seconds["start"] = self.seconds.get("start", 0.0) + time.perf_counter() - started
+        return engine
 
 
 class Stage(ABC):
