@@ -223,8 +223,12 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
     """Run the stages that the recipe asks for, and write the files beside the shards; return the manifest."""
     workspace, seconds = run.workspace, run.seconds
     for stage in stages_to_run(run):
-        with _timed(run, stage.name):
-            run.complete(stage)
+        try:
+            with _timed(run, stage.name):
+                run.complete(stage)
+        except KeyboardInterrupt as interrupt:
+            interrupt.args = (run.kept(),)
+            raise
         after_stage(stage.name)
     with _timed(run, "finish"):
         stats = gather_stats(workspace)

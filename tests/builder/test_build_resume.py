@@ -227,7 +227,7 @@ def test_an_interrupt_counts_the_units_that_are_kept_and_the_next_start_says_tha
     @pipeline.transform(version="1")
     def stop_at_the_last(document: pipeline.Document) -> pipeline.Document:
         if stopping and "last" in document.text:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return document
 
     inputs = [f"{name}={jsonl(tmp_path / f'{name}.jsonl', [name])}" for name in ("first", "second", "last")]

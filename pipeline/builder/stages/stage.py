@@ -54,20 +54,25 @@ class Run:
     retries: list[dict[str, str]] = field(default_factory=list)  # of units whose workers died, with reasons
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)  # units and seconds by node of a cluster
     was_started: bool = False  # whether workers ran a step of this run
+    step: Step[Any] | None = None  # the latest one, and its name
+    name: str = ""
 
     def complete(self, stage: Stage) -> None:
         """Do the steps of a stage, one after the other, except for the units whose paths exist."""
         for step in stage.steps(self):
-            try:
-                self.make(step, stage.name)
-            except KeyboardInterrupt as interrupt:
-                kept = sum(step.makes(unit).exists() for unit in step.units)
-                counted = f"{step.name or stage.name}: {kept:,} of {len(step.units):,} units are finished and kept"
-                interrupt.args = (f"{counted}; run the same command again to continue",)
-                raise
+            self.make(step, stage.name)
+
+    def kept(self) -> str:
+        """Return how many units of the latest step are finished and kept."""
+        if self.step is None:
+            return "run the same command again to continue"
+        kept = sum(self.step.makes(unit).exists() for unit in self.step.units)
+        counted = f"{self.name}: {kept:,} of {len(self.step.units):,} units are finished and kept"
+        return f"{counted}; run the same command again to continue"
 
     def make(self, step: Step[Any], name: str = "") -> None:
         """Do the units of a step whose paths do not exist yet; ``name`` is for a step without one."""
+        self.step, self.name = step, step.name or name
         todo = []
         for unit in step.units:
             if step.makes(unit).exists():
@@ -76,13 +81,13 @@ class Run:
                 todo.append(unit)
         if todo and len(todo) < len(step.units):
             kept = len(step.units) - len(todo)
-            self.progress.say(f"{step.name or name}: {kept:,} of {len(step.units):,} units are kept from before")
+            self.progress.say(f"{self.name}: {kept:,} of {len(step.units):,} units are kept from before")
         for folder in {step.makes(unit).parent for unit in todo}:
             folder.mkdir(parents=True, exist_ok=True)
         if step.in_parent:
             results: Iterable[tuple[int, object]] = enumerate(map(step.function, todo))
         else:
-            results = self.map(step.name or name, step.function, todo, step.prepare, step.size, step.label)
+            results = self.map(self.name, step.function, todo, step.prepare, step.size, step.label)
         for index, _ in results:
             step.done(todo[index])
 
