@@ -38,7 +38,7 @@ from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import partitions
 from .report.html import write_report
-from .report.rejected import show_widest_cluster, take_samples, write_rejected
+from .report.rejected import take_samples, write_rejected
 from .signature_store import FILES, save_signatures
 from .stages.quotas import units_read
 from .stages.registry import wanted_stages
@@ -80,7 +80,6 @@ def gather_stats(workspace: Workspace) -> BuildStats:
     for stage in wanted_stages(workspace.plan.recipe):
         stage.count(workspace, stats)
     stats.samples = take_samples(workspace).shown()
-    stats.widest_cluster = show_widest_cluster(workspace)
     stats.check()
     return stats
 

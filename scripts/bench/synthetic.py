@@ -82,8 +82,8 @@ def main() -> None:
                 pass
 
     before = cpu_seconds(own=True)
-    roots, exact = find_duplicates(folder, make)
-    write_clusters(folder, roots, exact, before=0)
+    found = find_duplicates(folder, make)
+    write_clusters(folder, found.roots, found.exact, before=0)
     (folder / "cpu").write_text(str(cpu_seconds(own=True) - before))
 
 

@@ -212,17 +212,13 @@ def test_what_was_dropped_for_lines_or_passages_of_a_document_goes_too(tmp_path:
         assert first[:200] not in (tmp_path / "out" / name).read_text()
 
 
-def test_the_least_similar_pair_of_near_duplicates_goes_with_either_document(tmp_path: Path) -> None:
-    words = english(1, 30).split()
-    texts = [" ".join([*words[:9], f"alpaca{k}", *words[9:]]) for k in range(3)]
-    others = [english(2), english(3)]
-    run_plain(write_jsonl(tmp_path / "in.jsonl", [*texts, *others]), tmp_path / "out")
-    assert redact(tmp_path / "out", ["d3"], REASON) is not None
-    assert len(Manifest.read(tmp_path / "out").counts["widest_cluster"]["pair"]) == 2
-    assert "The widest cluster" in (tmp_path / "out" / "report.html").read_text()
+def test_the_widest_cluster_that_an_earlier_release_showed_goes_with_any_document(tmp_path: Path) -> None:
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [english(1), english(2)]), tmp_path / "out")
+    manifest = Manifest.read(tmp_path / "out")
+    manifest.counts["widest_cluster"] = {"pair": [{"id": "d0", "text": "alpaca"}, {"id": "d9", "text": "alpacas"}]}
+    manifest.write(tmp_path / "out")
     assert redact(tmp_path / "out", ["d0"], REASON) is not None
-    for name in ("manifest.json", "report.html"):
-        assert "alpaca" not in (tmp_path / "out" / name).read_text()
+    assert "alpaca" not in (tmp_path / "out" / "manifest.json").read_text()
 
 
 def run(*arguments: object) -> int:

@@ -103,10 +103,8 @@ Languages | read | dropped | duplicates | kept | tokens | en | 19 | 3 | 2 | 14 |
 Lengths and clusters | Kept documents. | tokens a document | 1 from 128 to 255 | 6 from 256 to 511 | 6 from 512 to \
 1,023 | 1 from 1,024 to 2,047 | 128 | 512 | 2,047 | documents a duplicate cluster | 13 from 1 to 1 | 1 from 2 to 3 | \
 1 | 2 | 3
-Clusters of near duplicates | One document of each stays. | documents in a cluster | clusters | documents | 3 to 4 | \
-1 | 3 | The widest cluster | Here a near duplicate is least similar to the text that is kept in its place. 3 of its 3 \
-documents were compared, each with each. The signatures of the two least similar have | 0.97 | of their values in \
-common, which estimates their similarity.
+Clusters of near duplicates | One text of each stays, and the others were dropped for it. | documents in a cluster | \
+clusters | documents | 3 to 4 | 1 | 3
 Rules | The rule that drops most is first. A histogram shows how many documents have which value; heights are square \
 roots of the numbers. Dashed lines are limits, and documents in the orange are dropped. “At the limit” shows the \
 texts whose values are nearest to it. | words | drops 2 | the number of words; | kept: 10 to 400 | 10 | 400 | 1 from \

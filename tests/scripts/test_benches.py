@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.builder.dedup.minhash import shingles
-from scripts import bench_build, bench_find, bench_growth, bench_pages, bench_stream, bench_text
+from scripts import bench_build, bench_dedup, bench_find, bench_growth, bench_pages, bench_stream, bench_text
 from scripts.bench import child
 from scripts.bench.process import watch
 from scripts.bench.remote import certificate, serving
@@ -84,6 +85,21 @@ def test_copies_keep_their_duplicates_and_are_none_of_each_other() -> None:
     for number, (first, second) in enumerate(copies):
         assert similarity(first, second) > 0.9
         assert all(similarity(first, other) < 0.5 for other, _ in copies[:number])
+
+
+def test_the_bench_of_dedup_knows_all_true_pairs_and_scripts() -> None:
+    texts = [english(k % 3, 9) + english(k, 3) for k in range(9)] + ["one two", "One, two", ""]
+    texts += bench_dedup.edited_copies(texts, 9)
+    a, b, found = bench_dedup.true_pairs(texts)
+    true = {
+        pair: similarity(*(texts[k] for k in pair)) for pair in itertools.combinations(range(20), 2) if pair[1] != 11
+    }
+    assert dict(zip(zip(a.tolist(), b.tolist(), strict=True), found, strict=True)) == pytest.approx(
+        {pair: value for pair, value in true.items() if value >= bench_dedup.LEAST}
+    )
+    letters = ["a", "ж", "ب", "क", "ש", "ก", "語", "語語語かな", "カ", "말", "α", "1"]
+    scripts = "Latin Cyrillic Arabic Devanagari Hebrew Thai Han Kana Kana Hangul Greek".split()
+    assert list(map(bench_dedup.script_of, letters)) == [*scripts, ""]
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from ...errors import BuildError
 from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OF_DEDUP
 from .counts import PASSED, Counts, Histogram
-from .samples import RepeatedPassage, Sample, WidestCluster
+from .samples import RepeatedPassage, Sample
 
 _IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves out if they are empty
 
@@ -79,10 +79,8 @@ class BuildStats:
     repeated_passages: list[RepeatedPassage] = field(default_factory=list, metadata=_IF_ANY)  # that occur most
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
-    chained: int = field(default=0, metadata=_IF_ANY)  # near duplicates less alike than the threshold to the kept text
     cluster_sizes: dict[str, int] = field(default_factory=dict)
     near_cluster_sizes: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)  # of more than one text
-    widest_cluster: WidestCluster | None = field(default=None, metadata=_IF_ANY)
     token_lengths: dict[str, int] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
     by_source: dict[str, Group] = field(default_factory=dict)

@@ -61,19 +61,6 @@ class RepeatedPassage(TypedDict):
     line: int
 
 
-class WidestCluster(TypedDict):
-    """The cluster of near duplicates whose kept text is least similar to another of its texts, and its least similar ``pair``.
-
-    ``similarity`` is estimated from signatures. The cluster has ``documents`` documents, of which ``compared`` were compared,
-    each with each.
-    """
-
-    documents: int
-    compared: int
-    similarity: float
-    pair: list[Sample]
-
-
 class Samples:
     """The added texts that have the smallest keys, by outcome.
 

@@ -2,7 +2,8 @@
 
 minhash.py          texts -> exact hashes and MinHash signatures
 bands.py            signatures -> keys, sorted on disk bucket by bucket
-lsh.py              keys -> candidate pairs -> verified edges -> clusters -> the kept document of each cluster
+lsh.py              keys -> candidate pairs -> verified edges -> components; clusters, on disk
+kept_texts.py       components -> the texts that stay, and the text that each of the others is dropped for
 segments.py         lines and paragraphs, for deduplication of parts of documents
 word_runs.py        runs of words that may occur twice, for deduplication of passages
 key_tables.py       keys of many partitions, sorted on disk: how often each occurs, and where first

@@ -1,5 +1,5 @@
-"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find. minhash.py, lsh.py
-and segments.py define what they compute.
+"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find, kept texts. minhash.py,
+lsh.py, kept_texts.py and segments.py define what they compute.
 
 numba compiles them at the first import and caches the result, if it can write its cache. Import this module before forking.
 """
@@ -280,14 +280,68 @@ def band_keys(signatures: Any, rows: Any, keys: Any, empty: Any) -> None:
             empty[band, document] = all_empty
 
 
+@compiled("int64(Array(uint32, 2, 'C', readonly=True), int64, int64)")
+def _agreement(signatures: Any, a: Any, b: Any) -> Any:
+    count = 0
+    for j in range(signatures.shape[1]):
+        count += signatures[a, j] == signatures[b, j]
+    return count
+
+
 @compiled("void(Array(uint32, 2, 'C', readonly=True), int64[::1], int64[::1], int64[::1])")
 def agreeing(signatures: Any, a: Any, b: Any, counts: Any) -> None:
     """Count the equal values of each pair of signatures."""
     for k in range(len(a)):
-        count = 0
-        for j in range(signatures.shape[1]):
-            count += signatures[a[k], j] == signatures[b[k], j]
-        counts[k] = count
+        counts[k] = _agreement(signatures, a[k], b[k])
+
+
+@compiled("int64(uint32[::1], Array(uint32, 1, 'C', readonly=True), uint32[::1])")
+def start_components(roots: Any, exact: Any, starts: Any) -> Any:
+    """Write to ``starts``, which are 0, where each component of several texts begins; return how many texts these have."""
+    for k in range(len(roots)):
+        starts[roots[k]] += np.uint32(exact[k] == k)
+    total = 0
+    for k in range(len(starts)):
+        count = starts[k]
+        starts[k] = total if count > 1 else 0xFFFFFFFF
+        total += count if count > 1 else 0
+    return total
+
+
+@compiled("void(uint32[::1], Array(uint32, 1, 'C', readonly=True), uint32[::1], uint32[:, ::1])")
+def place_texts(roots: Any, exact: Any, starts: Any, members: Any) -> None:
+    """Write the root and the number of each text of these components, and move ``starts`` to their ends."""
+    for k in range(len(roots)):
+        at = starts[roots[k]]
+        if exact[k] == k and at != 0xFFFFFFFF:
+            members[0, at], members[1, at] = roots[k], k
+            starts[roots[k]] = at + 1
+
+
+@compiled(
+    "void(Array(uint32, 2, 'C', readonly=True), int32[::1], int32[:, ::1], int32[:, ::1], bool_[::1], int64, int64, int64,"
+    " int32[::1])"
+)
+def judge(
+    signatures: Any, row_of: Any, runs: Any, latest: Any, stays: Any, needed: Any, begin: Any, end: Any, keepers: Any
+) -> None:
+    """Write for each text the kept text that it is dropped for, or itself; ``latest`` are the last kept texts of each run."""
+    for k in range(begin, end):
+        best, most = k, needed - 1
+        for band in range(0 if stays[k] else runs.shape[1]):
+            for slot in range(0 if runs[k, band] < 0 else latest.shape[1]):
+                other = latest[runs[k, band], slot]
+                if other < 0:
+                    break
+                count = _agreement(signatures, row_of[k], row_of[other])
+                if count > most or (count == most and other < best < k):
+                    best, most = other, count
+        keepers[k] = best
+        for band in range(runs.shape[1] if best == k else 0):
+            if runs[k, band] >= 0:
+                for slot in range(latest.shape[1] - 1, 0, -1):
+                    latest[runs[k, band], slot] = latest[runs[k, band], slot - 1]
+                latest[runs[k, band], 0] = k
 
 
 @compiled("void(uint32[::1], Array(uint32, 2, 'C', readonly=True))")
@@ -320,7 +374,7 @@ def count_members(roots: Any, counts: Any) -> None:
         counts[roots[k]] += np.uint32(1)
 
 
-@compiled("void(uint32[::1], int64, int64[::1], uint32[::1], uint32[::1])")
+@compiled("void(Array(uint32, 1, 'C', readonly=True), int64, int64[::1], uint32[::1], uint32[::1])")
 def highest_members(roots: Any, begin: Any, numbers: Any, best: Any, highest: Any) -> None:
     """Write for each root its member with the highest number so far; the first of equal ones. ``numbers`` begin at ``begin``."""
     for k in range(len(numbers)):

@@ -1,4 +1,4 @@
-"""Keys -> candidates -> verified edges -> clusters: how duplicates are found. stages/dedup.py describes the files between them.
+"""Keys -> candidates -> verified edges -> components: how duplicates are found. stages/dedup.py describes the files between them.
 
 Exact duplicates have the same hash of the text. MinHash finds near duplicates among the rest:
 
@@ -7,21 +7,19 @@ Exact duplicates have the same hash of the text. MinHash finds near duplicates a
     star        a run is the documents with one key. Each is compared with the first of the run, so the cost is linear in the run
     verify      an edge counts if the signatures agree on at least `threshold` of their values. Candidates that fail
                 form a run again, a few times, so that one first document that is unlike the others breaks no cluster
-    component   documents that edges connect are one cluster. Its first document in input order is kept. A chain of edges may join
-                documents below `threshold`: `chained` counts those whose similarity to the kept document is below it
+    component   documents that edges connect. kept_texts.py judges which texts of a component stay
+    cluster     a text that stays, and those that are dropped for it, with all documents of these texts
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
 
-Joining edges takes 8 bytes of memory a document, for the forest and the sizes of clusters. It takes 12 if a cluster keeps the
-longest document or the one with the highest score.
+Joining edges takes 8 bytes of memory a document, for the forest and the sizes of components or clusters.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +30,6 @@ from .row_files import Rows, Scalar, write_npy
 REPRESENTATIVES = 8  # a candidate is compared with at most this many documents of its run
 _PAIRS = 1 << 13  # pairs whose signatures are in memory at once
 CHUNK = 1 << 18  # documents whose results are in memory at once
-COMPARED = 1_000  # texts of the widest cluster that are compared each with each
 _TEXTS_DIFFER = np.uint32(1 << 31)  # added to the size of a cluster of near duplicates; cluster_size.npy has 31 bits
 
 Similar = Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.bool_]]
@@ -127,90 +124,22 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
     return parents
 
 
-def keepers_of(roots: NDArray[np.uint32], before: int, numbers: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
-    """Return, at the index of each root, the member of its tree with the highest number; the first of equal ones.
+def highest_equal(exact: NDArray[np.uint32], before: int, numbers: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
+    """Return at the first document of each text its document with the highest number, and that number, uint32 ``[2, n]``.
 
-    The first ``before`` documents are of earlier builds: a cluster that has one keeps its first member. ``numbers`` yields the
-    numbers of the other documents, such as lengths, in order. They have at most 32 bits.
+    Of equal numbers, it is the first document. The first ``before`` documents are of earlier builds. A text that has such a
+    document keeps its first one. ``numbers`` yields the numbers of the other documents, such as lengths, in order: at most 32
+    bits each.
     """
     from .kernels import highest_members
 
-    best = np.arange(len(roots), dtype=np.uint32)
-    highest = np.zeros(len(roots), np.uint32)
+    found = np.zeros((2, len(exact)), np.uint32)
     begin = before
     for some in numbers:
-        highest_members(roots, begin, np.ascontiguousarray(some), best, highest)
+        highest_members(exact, begin, np.ascontiguousarray(some), *found)
         begin += len(some)
-    best[:before] = np.arange(before, dtype=np.uint32)
-    return best
-
-
-def chained(
-    directory: Path, documents: range, before: int, signatures: Rows[np.uint32], threshold: float
-) -> tuple[int, int, int] | None:
-    """Compare the near duplicates among ``documents`` with the kept documents. Return None if there is nothing to compare.
-
-    Otherwise return how many agree on less than ``threshold`` of the values of their signatures, since only a chain joins them;
-    the fewest values on which one agrees; and the number of that document. ``directory`` has the files of `write_clusters`,
-    which do not cover the first ``before`` documents. A cluster of two has a verified edge, so only larger ones are compared.
-    """
-    kind, keeper, size = (
-        np.load(directory / f"{name}.npy", mmap_mode="r")[documents.start : documents.stop]
-        for name in ("kind", "keeper", "cluster_size")
-    )
-    chosen = np.flatnonzero((kind == NEAR) & (size > 2))
-    if len(chosen) == 0:
-        return None
-    found = agreements(
-        signatures, (keeper[chosen] + before).astype(np.uint32), (chosen + documents.start + before).astype(np.uint32)
-    )
-    below = np.count_nonzero(found < least_agreement(signatures.width, threshold))
-    return int(below), int(found.min()), documents.start + int(chosen[found.argmin()])
-
-
-class LeastSimilar(NamedTuple):
-    """The two documents of a cluster that are least similar, among those that were ``compared``, each with each.
-
-    ``similarity`` is the share of the values on which their signatures agree. A negative number in ``pair`` counts from the end
-    of the documents of earlier builds.
-    """
-
-    documents: int
-    compared: int
-    similarity: float
-    pair: Sequence[int]
-
-
-def least_similar(
-    directory: Path,
-    document: int,
-    before: int,
-    hashes: Rows[np.uint8],
-    signatures: Rows[np.uint32],
-    most: int = COMPARED,
-) -> LeastSimilar:
-    """Compare the texts of the cluster of a document, each with each, and return the two that are least similar.
-
-    If there are more than ``most`` texts, their hashes draw ``most`` of them. ``document`` and the kept document are always
-    compared.
-    """
-    from .kernels import agreeing
-
-    keepers = np.load(directory / "keeper.npy", mmap_mode="r")
-    kept, size = int(keepers[document]), int(np.load(directory / "cluster_size.npy", mmap_mode="r")[document])
-    drawn, keys = np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    for begin in range(0, len(keepers), CHUNK):
-        members = begin + np.flatnonzero(keepers[begin : begin + CHUNK] == kept)
-        found = np.concatenate([keys, hashes.take(members + before).view("<u8")[:, 0]])
-        keys, first = np.unique(found, return_index=True)  # the first document of each text
-        keys, drawn = keys[:most], np.concatenate([drawn, members])[first[:most]]
-    compared = np.union1d(drawn, [document, kept])
-    a, b = np.triu_indices(len(compared), 1)
-    counts = np.empty(len(a), np.int64)
-    agreeing(signatures.take(compared + before), a, b, counts)
-    at = int(counts.argmin())
-    similarity = round(int(counts[at]) / signatures.width, 4)
-    return LeastSimilar(size, len(compared), similarity, (int(compared[a[at]]), int(compared[b[at]])))
+    found[0, :before] = np.arange(before)
+    return found
 
 
 def write_clusters(
@@ -222,8 +151,8 @@ def write_clusters(
 ) -> dict[str, dict[str, int]]:
     """Write kind.npy, keeper.npy and cluster_size.npy for the documents after the first ``before``; return the counts.
 
-    ``roots`` is the cluster of each document. ``exact`` is the first document with equal text, and may be a memory map.
-    ``keepers`` has at each root the document that is kept; None: the root itself.
+    ``roots`` is the text that stays in the cluster of each document. ``exact`` is the first document with equal text, and may be
+    a memory map. ``keepers`` has at each root the document that is kept; None: the root itself.
     """
     from .kernels import count_members
 

@@ -70,11 +70,6 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
     if classes := size_classes(counts.near_cluster_sizes):
         listed = ", ".join(f"{clusters:,} of {sizes}" for sizes, clusters, _ in classes)
         more.append(f"{sum(row[1] for row in classes):,}  clusters of near duplicates; by documents: {listed}")
-    if counts.chained:
-        more.append(f"{counts.chained:,}  near duplicates below --dedup-threshold of the kept text, joined by others")
-    if counts.widest_cluster:
-        similarity = counts.widest_cluster["similarity"]
-        more.append(f"{similarity:.2f}  similarity of the least similar texts of a cluster; report.html shows both")
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_text(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes

@@ -22,7 +22,7 @@ from ...atomic import atomic_file
 from ...shards.manifest import REPORT_NAME, Manifest
 from ..counts.build_stats import BuildStats, FunnelRow, Group, size_classes
 from ..counts.counts import Histogram, descending
-from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample, WidestCluster
+from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
 from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
 from .console import damage_text
@@ -90,10 +90,6 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
         cut=_cut(stats),
         repeated=stats.repeated_passages,
         near_clusters=size_classes(stats.near_cluster_sizes),
-        widest=stats.widest_cluster,
-        widest_pair=_widest_pair(stats.widest_cluster),
-        chained=stats.chained,
-        near=stats.duplicates.get("near", 0),
         samples=_samples(stats),
         command=command_line(recipe["settings"], [item["source"] for item in manifest.inputs]),
         recipe=sorted(recipe["settings"].items()),
@@ -153,12 +149,6 @@ def _beside_original(sample: Sample) -> list[tuple[str, _Parts]]:
     dropped, kept = _differences(sample["text"], sample["original"])
     same = "" if any(changed for _, changed in dropped + kept) else "; these words are equal"
     return [("dropped", dropped), (f"kept in its place{same}", kept)]
-
-
-def _widest_pair(widest: WidestCluster | None) -> list[tuple[Sample, _Parts]]:
-    """Return the least similar documents of the widest cluster, each with its text in `_differences`."""
-    pair = widest["pair"] if widest else []
-    return list(zip(pair, _differences(*(sample["text"] for sample in pair)), strict=True)) if pair else []
 
 
 def _differences(*both: str) -> tuple[_Parts, _Parts]:

@@ -13,12 +13,12 @@ import orjson
 
 from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME
-from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, WidestCluster, hash_keys
+from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, hash_keys
 from ..outcome import EXACT, KEPT, NEAR
 from ..partitions.partition import Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
-from ..stages.dedup import load_keepers, load_widest_cluster, positions
+from ..stages.dedup import load_keepers, positions
 from ..stages.registry import OUTCOMES
 from ..stages.split import load_outcomes
 from ..work.workspace import Workspace
@@ -71,20 +71,6 @@ def take_samples(workspace: Workspace) -> Samples:
             sample["text"], sample["original"] = from_first_difference(document.text, original)
         samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
     return samples
-
-
-def show_widest_cluster(workspace: Workspace) -> WidestCluster | None:
-    """Return the widest cluster of near duplicates, with the texts of its least similar pair. Texts of earlier builds are ''."""
-    found = load_widest_cluster(workspace)
-    if found is None:
-        return None
-    later, numbers = _LaterOutcomes(workspace), np.array(found.pair)
-    later.name(numbers[numbers >= 0])
-    shown = {one.at: _line(one, later.reason(one.at)) for one in _documents(workspace, numbers)}
-    pair: list[Sample] = [shown.get(at) or {"id": later.earlier_name(at), "text": ""} for at in found.pair]
-    for sample, text in zip(pair, from_first_difference(*(sample["text"] for sample in pair)), strict=True):
-        sample["id"], sample["text"] = sample["id"][:ID_CHARACTERS], text
-    return {"documents": found.documents, "compared": found.compared, "similarity": found.similarity, "pair": pair}
 
 
 def from_first_difference(*texts: str) -> tuple[str, ...]:

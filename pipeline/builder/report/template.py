@@ -112,20 +112,10 @@ width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row
 {% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
 
 {% if near_clusters %}<h2>Clusters of near duplicates</h2>
-<p class="soft">One document of each stays.{% if chained %} {{ chained|whole }} of
-{{ near|whole }} near duplicates are less similar to the kept text than the threshold. A
-chain of similar texts joins them.{% endif %}</p>
+<p class="soft">One text of each stays, and the others were dropped for it.</p>
 <div class="panel"><table><tr><th>documents in a cluster</th><th class="n">clusters</th><th class="n">documents</th></tr>
 {% for sizes, clusters, documents in near_clusters %}<tr><td>{{ sizes }}</td><td class="n">{{ clusters|whole }}</td>
-<td class="n">{{ documents|whole }}</td></tr>{% endfor %}</table></div>
-{% if widest %}<h3>The widest cluster</h3><p class="soft">Here a near duplicate is least similar to the text that is kept in its
-place. {{ widest.compared|whole }} of its {{ widest.documents|whole }} documents were compared, each with each{{
-" (one of equal texts, and at most some 1,000 texts, which their hashes draw)" if widest.compared < widest.documents }}.
-The signatures of the two least similar have <b>{{ "{:.2f}".format(widest.similarity) }}</b> of their values in common,
-which estimates their similarity.</p>
-<div class="panel"><div class="pair">{% for sample, parts in widest_pair %}<div><p class="soft"><code>{{ sample.id }}</code>
-{% if sample.file %}{{ sample.file }}, line {{ sample.line|whole }}; {{ sample.reason or "kept" }}{% else %}of an earlier
-dataset, whose text is not read{% endif %}</p><pre>{{ marked(parts) }}</pre></div>{% endfor %}</div></div>{% endif %}{% endif %}
+<td class="n">{{ documents|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
 {% if plots %}<h2>Rules</h2><p class="soft">The rule that drops most is first. A histogram shows how many documents have
 which value; heights are square roots of the numbers. Dashed lines are limits, and documents in the orange are dropped.

@@ -6,6 +6,9 @@ Its intermediate files, in ``dedup_work``, appear by rename:
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
     edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], in one bucket of the hashes (00) or of a band (01 and up)
     exact.npy, unique.npy   after the edges of 00: the first equal document of each (uint32), and whether it is the first
+    highest.npy             unless the first document is kept: uint32 [2, documents], see `highest_equal`
+    members.npy             after the other edges: uint32 [2, m], the components and their texts (kept_texts.py)
+    dropped/000004.npy      unit: the dropped texts of some components, and the text that each is dropped for, uint32 [m, 2]
 
 Documents are numbered in input order, after the documents of earlier builds. The result of the stage is one directory of arrays
 with an entry for each document that passed the filters:
@@ -16,9 +19,10 @@ with an entry for each document that passed the filters:
     starts.npy          int64 [partitions + 1]: where each partition's documents begin
 
 A worker holds a bucket's keys and the signatures of some pairs, or a group's keys: some 20 MB in all, or 200 MB for the
-larger groups of a thousand million documents. While the parent joins edges, no worker runs. It then holds 8 bytes a document,
-or 12 if the longest or highest of a cluster is kept. The work directory takes some 190 bytes a document. A bucket is larger
-only if very many different texts agree on a whole band.
+larger groups of a thousand million documents. A larger component takes 0.3 kB a text while it is judged. While the parent joins
+edges, no worker runs. It then holds 8 bytes a document. The work directory takes some 190 bytes a document, 8 more for each text
+in a component, and 8 more for each document if the longest or highest is kept. A bucket is larger only if very many different
+texts agree on a whole band.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +43,11 @@ from ...atomic_directory import result_directory
 from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
+from ..dedup.kept_texts import dropped_texts, whole_components, write_members
 from ..dedup.lsh import (
-    CHUNK,
-    LeastSimilar,
-    chained,
     equal_rows,
-    keepers_of,
-    least_similar,
+    highest_equal,
+    least_agreement,
     roots_of,
     similar_rows,
     star_edges,
@@ -61,6 +63,7 @@ from ..work.workspace import Workspace
 from .stage import Run, Stage, Step, once
 
 MOST_DOCUMENTS = (1 << 32) - 1  # documents are numbered by uint32
+_MEMBERS = 1 << 16  # texts of components that are judged in one unit, and the rest of the last component
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Job:
     group_rows: int = DEFAULT_LIMITS.group_rows
 
     def write(self, folder: Path) -> None:
-        for name in ("keys", "edges"):
+        for name in ("keys", "edges", "dropped"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_json(folder / "job.json", asdict(self))
 
@@ -145,20 +148,46 @@ def edges_unit(folder: Path, unit: tuple[int, int]) -> None:
         np.save(file, np.concatenate([np.zeros((0, 2), np.uint32), *edges]))
 
 
-def chained_unit(folder: Path, clusters: Path, documents: range) -> tuple[int, int, int] | None:
-    """Compare the near duplicates among some documents with the documents that are kept in their place."""
-    opened = _open_job(folder)
-    return chained(clusters, documents, opened.job.before, opened.signatures, opened.job.threshold)
+def dropped_unit(folder: Path, unit: int) -> None:
+    """Write which texts of some components are dropped, and the text that each is dropped for."""
+    opened, members = _open_job(folder), np.load(folder / "members.npy", mmap_mode="r")
+    roots, texts = members[:, whole_components(members[0], range(unit * _MEMBERS, (unit + 1) * _MEMBERS))]
+    job, highest = opened.job, folder / "highest.npy"
+    numbers = np.load(highest, mmap_mode="r")[1][texts] if highest.exists() else np.zeros(len(texts), np.uint32)
+    needed = least_agreement(job.num_perm, job.threshold)
+    dropped = dropped_texts(
+        roots, texts, numbers, opened.signatures, bands=job.bands, rows=job.rows, needed=needed, before=job.before
+    )
+    with atomic_file(_dropped_path(folder, unit)) as file:
+        np.save(file, dropped)
+
+
+def _dropped_path(folder: Path, unit: int) -> Path:
+    return folder / "dropped" / f"{unit:06d}.npy"
 
 
 def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
     return folder / "edges" / f"{unit[0]:02d}-{unit[1]:04d}.npy"
 
 
-def find_duplicates(folder: Path, make: Callable[[Step[Any]], object]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Do the job of a folder by steps that ``make`` runs; return each document's cluster and first equal document.
+class Duplicates(NamedTuple):
+    """What a search for duplicates found, for each document: uint32 ``[n]``. The first document of a text names the text.
 
-    A cluster is named by its first document. Both arrays are uint32 ``[n]``, the second a memory map.
+    ``roots`` is the text that stays in the cluster of the document, and ``exact`` the text of the document. ``best`` has at the
+    index of a text the document that is kept if the text stays; None: the first one. The last two are memory maps.
+    """
+
+    roots: NDArray[np.uint32]
+    exact: NDArray[np.uint32]
+    best: NDArray[np.uint32] | None
+
+
+def find_duplicates(
+    folder: Path, make: Callable[[Step[Any]], object], numbers: Iterable[NDArray[np.int64]] | None = None
+) -> Duplicates:
+    """Do the job of a folder by steps that ``make`` runs.
+
+    ``numbers`` are those of the documents after the earlier builds', in order: higher ones are to be kept. None: earlier ones.
     """
     opened = _open_job(folder)
     lists, paths = range(opened.keys.lists), opened.keys.paths
@@ -173,9 +202,29 @@ def find_duplicates(folder: Path, make: Callable[[Step[Any]], object]) -> tuple[
     )
     across = _edges(opened, range(1), "exact duplicates", make)
     make(once(folder / "unique.npy", _write_exact, opened, across))
-    exact_path = folder / "exact.npy"
+    exact = np.load(folder / "exact.npy", mmap_mode="r")
+    if numbers is not None:
+        make(once(folder / "highest.npy", _write_highest, opened, exact, numbers))
     near = _edges(opened, lists[1:], "near duplicates", make)
-    return roots_of(np.load(exact_path), near), np.load(exact_path, mmap_mode="r")
+    make(once(folder / "members.npy", _write_members, folder, exact, near))
+    members = np.load(folder / "members.npy", mmap_mode="r").shape[1]
+    units, path_of = range(-(-members // _MEMBERS)), functools.partial(_dropped_path, folder)
+    function = functools.partial(dropped_unit, folder)
+    make(Step(name="kept texts", units=units, function=function, makes=path_of, prepare=prepare_dedup))
+    roots = np.array(exact)
+    for dropped in map(np.load, map(path_of, units)):
+        roots[dropped[:, 0]] = dropped[:, 1]
+    best = None if numbers is None else np.load(folder / "highest.npy", mmap_mode="r")[0]
+    return Duplicates(roots_of(roots, []), exact, best)
+
+
+def _write_highest(opened: _OpenJob, exact: NDArray[np.uint32], numbers: Iterable[NDArray[np.int64]]) -> None:
+    with atomic_file(opened.folder / "highest.npy") as file:
+        np.save(file, highest_equal(exact, opened.job.before, numbers))
+
+
+def _write_members(folder: Path, exact: NDArray[np.uint32], near: Iterable[NDArray[np.uint32]]) -> None:
+    write_members(folder / "members.npy", roots_of(np.array(exact), near), exact)
 
 
 def _write_exact(opened: _OpenJob, across: Iterable[NDArray[np.uint32]]) -> None:
@@ -210,7 +259,6 @@ class DedupStage(Stage):
         counted = read_json(workspace.folder(self.name) / "counts.json")
         stats.duplicates, stats.cluster_sizes = counted["duplicates"], counted["cluster_sizes"]
         stats.near_cluster_sizes = counted["near_cluster_sizes"]
-        stats.chained = counted.get("chained", 0)
         stats.notes += [
             f"{name}: {count:,} of its documents were redacted or dropped, and texts like these are no duplicates of it; "
             "list their ids in --drop-ids to keep them out"
@@ -245,12 +293,6 @@ def load_keepers(workspace: Workspace) -> tuple[NDArray[np.int64], int]:
     return _load(workspace, "keeper"), read_json(workspace.folder(DedupStage.name) / "counts.json")["before"]
 
 
-def load_widest_cluster(workspace: Workspace) -> LeastSimilar | None:
-    """Return the least similar pair of the widest cluster of near duplicates; None if no cluster has three documents."""
-    found = read_json(workspace.folder(DedupStage.name) / "counts.json").get("widest_cluster")
-    return None if found is None else LeastSimilar(**found)
-
-
 def _load(workspace: Workspace, name: str) -> NDArray[Any]:
     array: NDArray[Any] = np.load(workspace.folder(DedupStage.name) / f"{name}.npy", mmap_mode="r")
     return array
@@ -266,23 +308,11 @@ def _dedup(run: Run) -> None:
         if job is not None:
             before = job.before
             job.write(folder)
-            roots, exact = find_duplicates(folder, run.make)
-            numbers = _compared_numbers(workspace)
-            keepers = None if numbers is None else keepers_of(roots, before, numbers)
+            found = find_duplicates(folder, run.make, _compared_numbers(workspace))
         else:
-            before, keepers = 0, None
-            roots = exact = np.arange(n, dtype=np.uint32)
-        counts: dict[str, Any] = {"before": before, **write_clusters(directory, roots, exact, before, keepers)}
-        if job is not None:
-            chunks = [range(begin, min(n, begin + CHUNK)) for begin in range(0, n, CHUNK)]
-            function = functools.partial(chained_unit, folder, directory)
-            found = [some for _, some in run.map("chains", function, chunks, prepare_dedup) if some]
-            counts["chained"] = sum(number for number, _, _ in found)
-            if found:
-                _, farthest = min((agreement, document) for _, agreement, document in found)
-                opened = _open_job(folder)
-                pair = least_similar(directory, farthest, before, opened.hashes, opened.signatures)
-                counts["widest_cluster"] = pair._asdict()
+            before, alone = 0, np.arange(n, dtype=np.uint32)
+            found = Duplicates(alone, alone, None)
+        counts = {"before": before, **write_clusters(directory, found.roots, found.exact, before, found.best)}
         write_json(directory / "counts.json", counts)
     shutil.rmtree(folder, ignore_errors=True)
 
