@@ -40,11 +40,13 @@ if TYPE_CHECKING:
     from .sequential.catalogue import Catalogue
     from .sequential.shard_windows import ShardWindows
     from .sequential.text.text_windows import TextWindows
+    from .windows.held_source import HeldSource
 
 _LEAST_OF_LANE = 4 << 20  # bytes for each lane: if lanes have fewer, more lanes shuffle worse
 _SMALL_EPOCHS = 1 << 13  # tokens: a window holds several epochs of a source, up to this size
 _SMALL_EPOCHS_OF_MIX = 1 << 18  # the same for the windows of all sources together
 _FILTERED_DOCUMENTS = 64  # documents of shards in a window of a sequential stream
+_PIECE_BYTES = 128 << 10  # of such a window that a lane has in memory, if one document is not larger
 
 
 def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
@@ -135,15 +137,15 @@ def _order(
     return order
 
 
-def _windows(config: StreamConfig, source: CountedData, order: Shuffle) -> WindowCache:
+def _windows(config: StreamConfig, source: CountedData, order: Shuffle, readers: int = 1) -> WindowCache:
+    """Return the windows of one of ``readers`` that read a source."""
     sources = len(config.sources.by_name)
     spare = config.stated_layout().spare_windows(sources)
-    # In a sequential mix, each lane has its own windows of a small source, and needs few rows of it.
-    most = min(_SMALL_EPOCHS // (4 if config.sequential else 1), _SMALL_EPOCHS_OF_MIX // sources)
+    most = 0 if config.sequential else min(_SMALL_EPOCHS, _SMALL_EPOCHS_OF_MIX // sources)
     maker = WindowMaker(
         source.ranges(), source.selected_extents, order, most=most, sources=_sources_of_shards(config, source)
     )
-    return WindowCache(maker, spare, sources)
+    return WindowCache(maker, spare, sources * readers)
 
 
 def _sources_of_shards(config: StreamConfig, source: CountedData) -> NDArray[np.int64] | None:
@@ -245,9 +247,11 @@ def _window_reader(
 
     options["with_origins"] = traced
 
+    memory: list[HeldSource] = []  # of the source, which the readers of all lanes share
+
     def make(read: Lanes, starts: dict[int, WindowStart], seed: int | None) -> WindowReader:
         if isinstance(source, CountedData):
-            return _windows_of_shards(config, source, lanes.count, read, seed, starts=starts, **options)
+            return _windows_of_shards(config, source, lanes.count, read, seed, memory, starts=starts, **options)
         assert isinstance(source, TextData)
         return _windows_of_text(config, source, lanes.count, read, seed, starts=starts, **options)
 
@@ -257,17 +261,28 @@ def _window_reader(
 
 
 def _windows_of_shards(
-    config: StreamConfig, source: CountedData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
+    config: StreamConfig,
+    source: CountedData,
+    of_lanes: int,
+    lanes: Lanes,
+    seed: int | None,
+    memory: list[HeldSource],
+    **options: Any,
 ) -> ShardWindows:
+    """Return the windows of a source of shards. A small source is held in ``memory``."""
     from .sequential.shard_windows import ShardWindows  # loaded for sequential streams alone
+    from .windows.held_source import HeldSource
 
     order = _order(config, "", source, lanes.count, seed, of_lanes)
-    documents = _FILTERED_DOCUMENTS
+    of_lane, documents = WINDOW_BYTES // (of_lanes * len(config.sources.by_name)), _FILTERED_DOCUMENTS
     if config.best_fit:
-        most = WINDOW_BYTES // (of_lanes * len(config.sources.by_name) * source.token_bytes)
-        tokens = best_fit_tokens(config.stated_layout().sequence_stride, most)
+        tokens = best_fit_tokens(config.stated_layout().sequence_stride, of_lane // source.token_bytes)
         documents = max(1, tokens * order.documents // order.tokens)
-    return ShardWindows(_windows(config, source, order), order, lanes=lanes.count, size=documents, **options)
+    windows = _windows(config, source, order, of_lanes // lanes.count)
+    if order.windows == 1 or (lanes.count < of_lanes and order.blocks.bytes <= of_lane * of_lanes):
+        memory[:] = memory or [HeldSource(windows.maker)]
+    options |= {"held": memory[0] if memory else None, "most_bytes": None if config.best_fit else _PIECE_BYTES}
+    return ShardWindows(windows, order, lanes=lanes.count, size=documents, **options)
 
 
 def _windows_of_text(

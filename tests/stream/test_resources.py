@@ -7,10 +7,13 @@ import json
 import os
 import signal
 import time
+import tracemalloc
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import pipeline
@@ -99,6 +102,23 @@ def is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+@pytest.mark.parametrize("documents", [500, 40])  # in 64 lanes: divided among them, or read by each whole
+def test_all_lanes_of_a_mix_share_the_memory_of_a_small_source_in_every_epoch(documents: int) -> None:
+    lengths = {"small": [2_000_000 // documents] * documents, "many": [8000] * 100}
+    sources = {
+        name: pipeline.ShardDataset.from_tokens(np.zeros(sum(each), np.uint16), lengths=each)
+        for name, each in lengths.items()
+    }
+    mixed = pipeline.mix(sources, {"small": 9, "many": 1}).shuffle(seed=0, lanes=64)
+    stream = mixed.filter(lambda ids: True, name="all").pack(16_384).batch(8)
+    tracemalloc.start()
+    # Two epochs of the small source, which has 4 MB. Windows are in memory of Arrow or of NumPy.
+    of_arrow = max(pa.total_allocated_bytes() for _ in islice(stream, 40))
+    of_numpy = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert of_arrow + of_numpy < 40e6
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")

@@ -18,9 +18,13 @@ import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
 from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME
+from pipeline.stream.batch.row_buffer import RowBuffer
 from pipeline.stream.lanes import TextWindowSize
 from pipeline.stream.order import Shuffle
-from pipeline.stream.windows.window import WindowMaker
+from pipeline.stream.sequential.lane import Lane
+from pipeline.stream.sequential.shard_windows import ShardWindows
+from pipeline.stream.windows.held_source import HeldSource
+from pipeline.stream.windows.window import WindowCache, WindowMaker
 from tests.helpers import interpreters
 from tests.helpers.extent_samples import edit_table
 from tests.helpers.shard_samples import make_documents, write_dataset
@@ -238,6 +242,38 @@ def test_small_epochs_are_read_once_and_share_windows(tmp_path: Path, seed: int 
         assert np.diff(window.ends).tolist() == [n for one in alone for n in np.diff(one.ends).tolist()]
         assert listing.ends.tolist() == window.ends.tolist()
     assert source.reads == 2  # once by each
+
+
+@pytest.mark.parametrize(("held", "window"), [(True, 2), (True, 1), (False, 1)])
+def test_windows_in_pieces_give_the_rows_of_whole_windows_from_every_cursor_on(
+    tmp_path: Path, held: bool, window: int
+) -> None:
+    write_dataset(tmp_path, [make_documents(40, seed=shard, longest=60) for shard in range(3)])
+    data = pipeline.ShardDataset(tmp_path)._data
+    order = Shuffle(data.selected_extents.blocks(in_mix=True), 2, window, 3)
+    assert order.windows == (1 if window == 2 else 3)
+
+    def lane(cursor: list[int], most_bytes: int | None, in_memory: bool) -> Lane:
+        maker = WindowMaker(data.ranges(), data.selected_extents, order)
+        windows = ShardWindows(
+            WindowCache(maker, 2), order, lanes=2, size=16, starts={1: (cursor[0], cursor[1], cursor[2])},
+            filters=(lambda ids: len(ids) % 5 > 0,), epochs=2, held=HeldSource(maker) if in_memory else None,
+            most_bytes=most_bytes,
+        )  # fmt: skip
+        return Lane(lambda start: windows.make(1, start), cursor, 20, 1, lambda: None)
+
+    def rows(lane: Lane) -> Iterator[tuple[list[int], list[int]]]:
+        while lane.ready():
+            cursor, buffer = lane.cursor, RowBuffer(21, data.dtype, with_ends=False)
+            buffer.begin(1)
+            size = lane.fill(buffer, 0)
+            yield cursor, buffer.tokens[0, :size].tolist()
+
+    expected = list(rows(lane([0, 0, 0, 0], None, False)))
+    assert len({tuple(cursor[:3]) for cursor, _ in expected}) > 6  # windows
+    assert list(rows(lane([0, 0, 0, 0], 100, held))) == expected
+    for number in range(0, len(expected), 7):
+        assert list(rows(lane(expected[number][0], 100, held))) == expected[number:]
 
 
 def test_each_epoch_of_a_small_filtered_stream_has_its_own_order() -> None:

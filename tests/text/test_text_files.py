@@ -182,7 +182,8 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Pa
     found: Counter[str] = Counter()
     for lane in range(4):
         place = (0, 0, 0)
-        while (made := windows.make(lane, place)) is not None:
+        while (pieces := windows.make(lane, place)) is not None:
+            [made] = pieces
             found.update(spelled(ids) for ids in np.split(made.window.tokens, made.window.ends[1:-1]))
             place = made.following
     del found[""]

@@ -18,16 +18,18 @@ REJECTED_BY = "rejected by "  # followed by a reason, the name of a count
 
 
 class SequentialWindow(NamedTuple):
-    """A lane's documents after the filters, from ``start`` to ``following`` (exclusive).
+    """A lane's documents after the filters, from ``start`` to ``following`` (exclusive), or a piece of them.
 
+    ``following`` is None if another piece of the window follows. ``before`` is how many units of the window precede the piece.
     ``cuts`` (int64) are the tokens at which sequences begin, and the end of the last sequence; None if sequences run on from one
     window into the next.
     """
 
     start: WindowStart
-    following: WindowStart
+    following: WindowStart | None
     window: Window
     cuts: NDArray[np.int64] | None = None
+    before: int = 0
 
     @property
     def units(self) -> int:
@@ -42,7 +44,7 @@ class SequentialWindow(NamedTuple):
 
 
 class WindowReader(Protocol):
-    """Makes the windows of lanes. If ``shared``, all lanes of the rank share one run of windows."""
+    """Makes the windows of lanes, in pieces. If ``shared``, all lanes of the rank share one run of windows."""
 
     shared: bool
 
@@ -53,8 +55,8 @@ class WindowReader(Protocol):
     @property
     def bytes_read(self) -> int: ...
 
-    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window of ``lane`` that begins at ``start``, or None after the last epoch."""
+    def make(self, lane: int, start: WindowStart) -> Iterator[SequentialWindow] | None:
+        """Return the pieces of the window of ``lane`` that begins at ``start``, or None after the last epoch."""
 
     def close(self) -> None:
         """Close files, and stop threads."""
@@ -82,8 +84,8 @@ class WholeSourceWindows:
         """Raw bytes read so far."""
         return sum(reader.bytes_read for reader in self._readers.values())
 
-    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window of ``lane`` that begins at ``start``."""
+    def make(self, lane: int, start: WindowStart) -> Iterator[SequentialWindow] | None:
+        """Return the pieces of the window of ``lane`` that begins at ``start``."""
         if lane not in self._readers:
             self._readers[lane] = self._make_reader(lane)
         return self._readers[lane].make(0, start)
@@ -105,7 +107,7 @@ class Lane:
 
     def __init__(
         self,
-        make: Callable[[WindowStart], SequentialWindow | None],
+        make: Callable[[WindowStart], Iterator[SequentialWindow] | None],
         cursor: Cursor,
         stride: int | None,
         lag: int,
@@ -116,14 +118,21 @@ class Lane:
         self._stride = stride
         self._lag = lag
         self._on_empty = on_empty
-        self._windows: deque[SequentialWindow] = deque()  # all give rows; the next sequence begins in the first
+        self._windows: deque[SequentialWindow] = (
+            deque()
+        )  # pieces, which all give rows; the next sequence begins in the first
+        self._pieces: Iterator[SequentialWindow] = iter(())  # of the window at `_next` that are not made yet
         self._next: WindowStart = (epoch, cycle, round)
+        self._before = 0  # units of the window at `_next` in the pieces that were made
         self.searched_from: int = epoch + any(cursor[1:])  # the lane has had no row from this epoch on
 
     @property
     def cursor(self) -> Cursor:
         """The position at which the next sequence begins."""
-        return [*(self._windows[0].start if self._windows else self._next), self._unit]
+        if not self._windows:
+            return [*self._next, self._before + self._unit]
+        first = self._windows[0]
+        return [*first.start, first.before + self._unit]
 
     def ready(self) -> bool:
         """Make the window of the next sequence; return False at the end of a bounded stream."""
@@ -198,17 +207,22 @@ class Lane:
         while self._read():
             if len(self._windows) > count:
                 return True
-            if self._next[1:] == (0, 0) and self._next[0] > self.searched_from:
+            if self._next[1:] == (0, 0) and not self._before and self._next[0] > self.searched_from:
                 self._on_empty()
         return False
 
     def _read(self) -> bool:
-        """Make the next window, and keep it if it adds to a row; return False at the end of a bounded stream."""
-        made = self._make(self._next)
-        if made is None:
-            return False
-        self._next = made.following
-        if made.gives_rows(self._lag):
+        """Make the next piece, and keep it if it adds to a row; return False at the end of a bounded stream."""
+        if (made := next(self._pieces, None)) is None:
+            if (pieces := self._make(self._next)) is None:
+                return False
+            self._pieces = pieces
+            made = next(pieces)
+        made = made._replace(before=self._before)
+        self._next, self._before = (made.following, 0) if made.following else (made.start, made.before + made.units)
+        if not self._windows and self._unit >= made.units:  # a cursor begins in a later piece
+            self._unit -= made.units
+        elif made.gives_rows(self._lag):
             self._windows.append(made)
             self.searched_from = made.start[0] + 1
         return True

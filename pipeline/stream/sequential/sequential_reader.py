@@ -188,9 +188,19 @@ def _make(
     search: LongSearch,
     lane: int,
     start: WindowStart,
-) -> SequentialWindow | None:
-    """Return the window of a lane, cut into sequences. Warn if no row has been found for long."""
-    made = windows.make(lane, start)
+) -> Iterator[SequentialWindow] | None:
+    """Return the pieces of the window of a lane, cut into sequences."""
+    pieces = windows.make(lane, start)
+    return None if pieces is None else map(partial(_searched, windows, partial(cut, lane), search), pieces)
+
+
+def _searched(
+    windows: WindowReader,
+    cut: Callable[[SequentialWindow], SequentialWindow],
+    search: LongSearch,
+    made: SequentialWindow,
+) -> SequentialWindow:
+    """Return a piece, cut into sequences. Warn if no row has been found for long."""
     if (seconds := search.overdue()) is not None:
         read, rejected, bad = _read(windows)
         log.warning(
@@ -198,7 +208,7 @@ def _make(
             "the filter, or leave out files that it rejects whole: a lane that reads only such files never has a row",
             seconds, read, read - rejected, bad,
         )  # fmt: skip
-    return None if made is None else cut(lane, made)
+    return cut(made)
 
 
 def _read(windows: WindowReader) -> tuple[int, int, int]:

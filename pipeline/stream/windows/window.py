@@ -6,7 +6,7 @@ A window holds the documents of its blocks. The blocks are read together, and on
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import accumulate
@@ -119,8 +119,8 @@ class WindowMaker:
         sources: Int | None = None,
     ) -> None:
         self.source = source
+        self.order = order
         self._extents = extents
-        self._order = order
         self._sources = sources
         self._of_thread = threading.local()
         self._is_small = order.windows == 1 and order.blocks.bytes <= _SMALL
@@ -129,9 +129,19 @@ class WindowMaker:
         self.epochs = max(1, most // units) if self._is_small else 1
 
     @property
+    def redacted(self) -> Mapping[int, Int]:
+        """The numbers of redacted documents by shard."""
+        return self._extents.redacted
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored type of token ids."""
+        return self._extents.table.dtype
+
+    @property
     def mean_bytes(self) -> int:
         """The mean bytes of a window in the files."""
-        return self._order.blocks.bytes // self._order.windows
+        return self.order.blocks.bytes // self.order.windows
 
     def make(self, epoch: int, number: int) -> Window:
         """Read the blocks of a window, and return their documents in order, for ``epochs`` epochs from ``epoch`` on.
@@ -142,12 +152,13 @@ class WindowMaker:
         if self._is_small:
             self._small = listed, memory
         order = self._document_order(listed, epoch, number)
-        made = _in_order(memory, listed.starts, listed.lengths, order, self._extents.table.dtype)
-        if self._extents.redacted:
-            made = made._replace(mask=self._mask(listed, order))
+        made = _in_order(memory, listed.starts, listed.lengths, order, self.dtype)
+        if self.redacted:
+            shards, numbers = self.origins(listed)
+            made = made._replace(mask=self.mask(shards[order], numbers[order], listed.lengths[order]))
         if self._sources is not None:
-            numbers = [np.full(len(own), self._sources[shard]) for shard, own in self._blocks(listed)]
-            made = made._replace(sources=np.concatenate([np.zeros(0, np.int64), *numbers])[order])
+            of_blocks = [np.full(len(own), self._sources[shard]) for shard, own in self._blocks(listed)]
+            made = made._replace(sources=np.concatenate([np.zeros(0, np.int64), *of_blocks])[order])
         if len(memory) <= _KEPT_BYTES and not self._is_small:
             self._of_thread.memory = memory.obj  # not after an error, since requests may still write to it
         return made
@@ -155,14 +166,15 @@ class WindowMaker:
     def listing(self, epoch: int, number: int) -> WindowListing:
         """Return the documents of a window without reading tokens; raises the errors of `make`."""
         listed = self._list(epoch, number)
-        order, nothing = self._document_order(listed, epoch, number), np.zeros(0, np.int64)
-        blocks = list(self._blocks(listed))
+        order = self._document_order(listed, epoch, number)
+        shards, numbers = self.origins(listed)
+        return WindowListing(running_sums(listed.lengths[order]), shards[order], numbers[order])
+
+    def origins(self, listed: Listed) -> tuple[Int, Int]:
+        """Return the shard of each listed document, and its number there."""
+        nothing, blocks = np.zeros(0, np.int64), list(self._blocks(listed))
         shards = [np.full(len(numbers), shard) for shard, numbers in blocks]
-        return WindowListing(
-            running_sums(listed.lengths[order]),
-            np.concatenate([nothing, *shards])[order],
-            np.concatenate([nothing, *(numbers for _, numbers in blocks)])[order],
-        )
+        return np.concatenate([nothing, *shards]), np.concatenate([nothing, *(numbers for _, numbers in blocks)])
 
     def _blocks(self, listed: Listed) -> Iterator[tuple[int, Int]]:
         """Yield the shard of each listed block, and the numbers of the block's documents in the shard."""
@@ -171,12 +183,13 @@ class WindowMaker:
             begin, count = int(table.first_document_of(first)), int(sums[last] - sums[first])
             yield int(table.shard_of(first)), np.arange(begin, begin + count)[self._extents.documents_of(first, last)]
 
-    def _mask(self, listed: Listed, order: Int) -> NDArray[np.uint8] | None:
-        """Return the mask of a window's tokens; None if no document of the window is redacted."""
-        redacted, none = self._extents.redacted, np.zeros(0, np.int64)
-        is_redacted = [np.isin(numbers, redacted.get(shard, none)) for shard, numbers in self._blocks(listed)]
-        counts = ~np.concatenate([none.astype(bool), *is_redacted])[order]
-        return None if counts.all() else np.repeat(counts, listed.lengths[order]).astype(np.uint8)
+    def mask(self, shards: Int, numbers: Int, lengths: Int) -> NDArray[np.uint8] | None:
+        """Return the mask of the tokens of documents; None if none of them is redacted."""
+        counts = np.ones(len(shards), bool)
+        for shard in np.unique(shards).tolist():
+            redacted, own = self.redacted.get(shard, np.zeros(0, np.int64)), shards == shard
+            counts[own] = ~np.isin(numbers[own], redacted)
+        return None if counts.all() else np.repeat(counts, lengths).astype(np.uint8)
 
     def _read(self, epoch: int, number: int) -> tuple[Listed, memoryview]:
         listed = self._list(epoch, number)
@@ -185,8 +198,11 @@ class WindowMaker:
         return listed, memory
 
     def _list(self, epoch: int, number: int) -> Listed:
-        """Return the documents of the blocks of a window in file order, so that neighbours are read together."""
-        in_files, bounds = np.sort(self._order.epoch(epoch).window_blocks(number)), self._order.blocks.bounds
+        return self.list_blocks(np.sort(self.order.epoch(epoch).window_blocks(number)))
+
+    def list_blocks(self, in_files: Int) -> Listed:
+        """Return the documents of ascending blocks in file order, so that neighbours are read together."""
+        bounds = self.order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])
         rows = list(zip(first.tolist(), last.tolist(), strict=True))
         sums, nothing = self._extents.table.size_sums, np.zeros(0, np.int64)  # a part of a split may have no documents
@@ -203,10 +219,10 @@ class WindowMaker:
 
     def _order_of_epoch(self, listed: Listed, epoch: int, number: int) -> Int:
         # The definition shuffles the list of documents in the order of the blocks; `listed` is in file order.
-        order = self._order.document_order(epoch, number, len(listed.lengths))
+        order = self.order.document_order(epoch, number, len(listed.lengths))
         if len(listed.counts) == 1:
             return np.arange(len(listed.lengths)) if order is None else order
-        counts, blocks = np.array(listed.counts, np.int64), self._order.epoch(epoch).window_blocks(number)
+        counts, blocks = np.array(listed.counts, np.int64), self.order.epoch(epoch).window_blocks(number)
         places = np.sort(blocks).searchsorted(blocks)
         in_blocks = runs(running_sums(counts)[places], counts[places])
         return in_blocks if order is None else in_blocks[order]

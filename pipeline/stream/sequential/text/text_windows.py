@@ -82,8 +82,8 @@ class TextWindows:
         """Raw bytes read so far."""
         return self._scans.bytes_read
 
-    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window of ``lane`` that begins at ``start``, or None after the last epoch.
+    def make(self, lane: int, start: WindowStart) -> Iterator[SequentialWindow] | None:
+        """Return the window of ``lane`` that begins at ``start``, in one piece; None after the last epoch.
 
         A window ends with its epoch; if the lane has no block left in the epoch, the window is empty.
         """
@@ -91,7 +91,7 @@ class TextWindows:
             return None
         documents, following = self._read(lane, start)
         key = None if self._seed is None else derive_key("text window", self._seed, lane, *start)
-        return SequentialWindow(start, following, self._documents.window(documents, key))
+        return iter([SequentialWindow(start, following, self._documents.window(documents, key))])
 
     def close(self) -> None:
         """Close the files."""
@@ -161,8 +161,8 @@ class LiveWindows:
         """Numbers of documents read, rejected and bad."""
         return self._documents.counts
 
-    def make(self, lane: int, start: WindowStart) -> SequentialWindow | None:
-        """Return the window that begins at ``start``, or None after the last epoch."""
+    def make(self, lane: int, start: WindowStart) -> Iterator[SequentialWindow] | None:
+        """Return the window that begins at ``start``, in one piece; None after the last epoch."""
         epoch, number, state = start
         if self._epochs is not None and epoch >= self._epochs:
             return None
@@ -179,7 +179,7 @@ class LiveWindows:
         )
         if has_ended:
             self.close()
-        return SequentialWindow(start, following, window)
+        return iter([SequentialWindow(start, following, window)])
 
     def close(self) -> None:
         """Drop the source."""
