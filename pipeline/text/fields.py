@@ -59,8 +59,10 @@ class Field:
             return text
         if self.kind == "bool":
             return _TRUTHS.get(text.lower(), MISFIT)
+        if "_" in text or not text.isascii():  # Python alone reads 1_000 and digits of other scripts as numbers
+            return MISFIT
         try:
-            value = number_of(text, self.kind)
+            value = _NUMBERS[self.kind](text)
         except ValueError:
             return MISFIT
         return MISFIT if self.kind == "int" and unwritable(value) else value
@@ -71,18 +73,6 @@ class Field:
             cure = "" if isinstance(value, str) else f"; {self.name}:float keeps it rounded"
             return f"{self.name!r} {reason}{cure}"
         return f"{self.name!r} is of type {type(value).__name__}, not {KINDS[self.kind]}"
-
-
-def number_of(text: str, kind: str) -> float:
-    """Return the number that a text is. Raises ``ValueError`` for 1_000 and digits of other scripts, which Python alone reads.
-
-    >>> number_of("-12", "int"), number_of("1e3", "float")
-    (-12, 1000.0)
-    """
-    if "_" in text or not text.isascii():
-        raise ValueError(f"not a number: {text[:60]!r}")
-    value: float = _NUMBERS[kind](text)
-    return value
 
 
 def unwritable(value: Any) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -29,21 +30,18 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
         return
     is_array = stream.starts_with(b"[")
     text = b"".join(stream.text())
-    if (data := text if is_array else _as_array(text)) is None:
-        lines = ByteStream(io.BytesIO(BOM_UTF8[: stream.text_start] + text))
-        yield from read_jsonl(lines, keys, tally)
-        return
+    data = text if is_array else b"[%b]" % b",".join(part for _, part in objects_in(text))
     try:
-        values = orjson.loads(data)
-    except ValueError:
-        try:
-            values = json.loads(data)
-        except ValueError as error:
+        values = _parsed(data)
+    except (ValueError, RecursionError) as error:
+        if not is_array:
+            yield from read_jsonl(ByteStream(io.BytesIO(BOM_UTF8[: stream.text_start] + text)), keys, tally)
+            return
+        if isinstance(error, ValueError):
             raise UnreadableFileError(f"not a whole JSON array ({error})") from None
-        except RecursionError:
-            raise UnreadableFileError(
-                "lists or objects are nested too deeply; write it as JSON Lines, so that only such lines are lost"
-            ) from None
+        raise UnreadableFileError(
+            "lists or objects are nested too deeply; write it as JSON Lines, so that only such lines are lost"
+        ) from None
 
     @functools.cache
     def respelled() -> list[Any]:
@@ -58,15 +56,11 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
     yield records
 
 
-def _as_array(data: bytes) -> bytes | None:
-    """Return objects that follow one another as a JSON array, or None if a part is no JSON."""
+def _parsed(data: bytes) -> Any:
     try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    found = list(objects_in(text))
-    is_whole = not any(isinstance(value, Exception) for *_, value in found)
-    return f"[{','.join(text[begin:end] for begin, end, _ in found)}]".encode() if is_whole else None
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data)
 
 
 def _holds_lines(stream: ByteStream) -> bool:
@@ -75,7 +69,9 @@ def _holds_lines(stream: ByteStream) -> bool:
         return False
     peek = ByteStream(stream.file, block=PEEKED)
     line = next((line for lines in peek.lines() for line in lines if line.strip()), b"")
-    return not any(isinstance(value, Exception) for *_, value in objects_in(line.decode("utf-8", "surrogateescape")))
+    with suppress(ValueError, RecursionError):
+        return bool([_parsed(part) for _, part in objects_in(line)]) or not line
+    return False
 
 
 def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:

@@ -6,6 +6,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,9 @@ from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys,
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts
 
-# Between objects: line ends of old Macs, separators of RFC 7464, marks of joined files, commas of an array.
-_BETWEEN = " \t\r\n\v\f\x1e\ufeff,"
-_BEGINNING = re.compile(r"(?:(?<=[}\r\n\x1e])|(?<=[}\r\n\x1e] ))\{")
+# Between objects are line ends of old Macs, separators of RFC 7464, commas, and marks of joined files. All else is other.
+_OTHER = re.compile("[^ \t\r\n\v\f\x1e,\xef\xbb\xbf]")
+_BEGINNING = re.compile("(?:(?<=[}\r\n\x1e])|(?<=[}\r\n\x1e] )){")
 _DECODER = json.JSONDecoder()
 
 
@@ -66,32 +67,21 @@ def read_jsonl(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[l
         yield records
 
 
-def objects_in(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Yield begin, end and value of each object in a text, and of each stretch that is none: its value, or the error.
+def objects_in(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each object of a line or file with its offset, and each stretch that is none. A damaged one costs itself alone.
 
-    >>> list(objects_in('{"a": 1}{"a": 2},\\r"b"'))
-    [(0, 8, {'a': 1}), (8, 16, {'a': 2}), (18, 21, 'b')]
+    >>> list(objects_in(b'{"a": 1}{"a": 2},{"a" {"a": 3}'))
+    [(0, b'{"a": 1}'), (8, b'{"a": 2}'), (17, b'{"a" {"a": 3}')]
     """
-    at = len(text) - len(text.lstrip(_BETWEEN))
-    while at < len(text):
-        begin = at
-        try:
-            if text[begin] == "{":
-                value, at = _DECODER.raw_decode(text, begin)
-            else:
-                at = _beginning(text, begin)
-                value = json.loads(text[begin:at])
-        except (ValueError, RecursionError) as error:
-            value, at = error, _beginning(text, begin)
-        yield begin, at, value
-        while at < len(text) and text[at] in _BETWEEN:
-            at += 1
-
-
-def _beginning(text: str, after: int) -> int:
-    """Return where the next object may begin, so that one that is damaged costs itself alone."""
-    found = _BEGINNING.search(text, after + 1)
-    return found.start() if found else len(text)
+    text, at = data.decode("latin-1"), 0  # a character is a byte
+    while found := _OTHER.search(text, at):
+        begin = at = found.start()
+        with suppress(ValueError, RecursionError):
+            at = _DECODER.raw_decode(text, begin)[1] if found[0] == "{" else begin
+        if at == begin:
+            beginning = _BEGINNING.search(text, begin + 1)
+            at = beginning.start() if beginning else len(text)
+        yield begin, data[begin:at]
 
 
 def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) -> list[Record]:
@@ -103,28 +93,23 @@ def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) ->
         return [keys.judge(value, number, byte, partial(_respell, line))]
     if byte <= len(BOM_UTF8) and line.strip() in (b"{", b"["):
         raise UnreadableFileError("JSON over several lines is read if it is whole and the file is named .json")
-    text, records, read, at = line.decode("utf-8", "surrogateescape"), list[Record](), 0, 0
-    # `json` also reads NaN and Infinity, which Python writes, and lone surrogates, which `judge` refuses by name.
-    for begin, end, value in objects_in(text):
-        at, read = at + len(_encoded(text[read:begin])), end
-        raw = _encoded(text[begin:end])
-        place = number + len(records) * (not keys.by_byte), byte + at
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            where = f"byte {at + error.start} of the line: {error.reason}"
-            records.append(keys.bad(*place, INVALID_UTF8, where))
-        else:
-            if isinstance(value, Exception):
-                records.append(keys.bad(*place, INVALID_JSON, "a NUL byte" if b"\0" in raw else str(value)))
-            else:
-                records.append(keys.judge(value, *place, partial(_respell, raw)))
-        at += len(raw)
-    return records
+    return [
+        _judge_part(part, keys, number + at * (not keys.by_byte), byte + begin)
+        for at, (begin, part) in enumerate(objects_in(line))
+    ]
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+def _judge_part(part: bytes, keys: RecordKeys, number: int, byte: int) -> Record:
+    try:
+        text = part.decode()
+    except UnicodeDecodeError as error:
+        return keys.bad(number, byte, INVALID_UTF8, f"byte {error.start} of the object: {error.reason}")
+    try:
+        # `json` also reads NaN and Infinity, which Python writes, and lone surrogates, which `judge` refuses by name.
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return keys.bad(number, byte, INVALID_JSON, "a NUL byte" if "\0" in text else str(error))
+    return keys.judge(value, number, byte, partial(_respell, part))
 
 
 def _respell(line: bytes) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ...shards.foreign import sample_parts
 from ..document import Document, Record, RecordKeys, Tally
-from ..fields import number_of
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader
 from .tar import files_of
@@ -18,7 +17,7 @@ from .tar import files_of
 # The decoders of webdataset for what a record can hold, by the ending of a member's name.
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), lambda data: data.removeprefix(BOM_UTF8).decode()),
-    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), lambda data: number_of(data.decode(), "int")),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     **dict.fromkeys(("json", "jsn"), json.loads),
 }
 
