@@ -8,12 +8,12 @@ after the other:
     judgement   a text of an earlier build stays. Another text is dropped for the candidate whose signature agrees with its own on
                 the most values, the first of equal ones, if they agree on at least `threshold` of them. Else it stays
 
-So each dropped text is near a text that stays, and the work is linear in the texts of a component. A component takes at most
-0.3 kB of memory a text while it is judged.
+So the work is linear in the texts of a component. It takes at most 0.3 kB of memory a text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -21,21 +21,21 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file
 from ...integer_hash import GOLDEN
+from .lsh import least_agreement, roots_of
 from .row_files import Rows
 
 LATEST = 8  # a text is compared with at most this many kept texts of each of its bands
 _READ = 1 << 10  # texts whose signatures, and those of their candidates, are in memory at once
 
 
-def write_members(path: Path, roots: NDArray[np.uint32], exact: NDArray[np.uint32]) -> None:
+def write_members(path: Path, exact: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -> None:
     """Write the texts of components of several texts, uint32 ``[2, members]``: the roots, which increase, and the texts.
 
-    ``roots`` is the component of each document, ``exact`` the first document of equal text, which stands for the text. The
-    texts of a component increase.
+    ``exact`` is the first document of equal text, which stands for the text. The texts of a component increase.
     """
     from .kernels import place_texts, start_components
 
-    starts = np.zeros(len(roots), np.uint32)
+    roots, starts = roots_of(np.array(exact), edges), np.zeros(len(exact), np.uint32)
     shape = (2, int(start_components(roots, exact, starts)))
     with atomic_file(path) as file:
         members = np.lib.format.open_memmap(file.name, "w+", np.uint32, shape)  # the kernel may drop its pages
@@ -58,20 +58,18 @@ def dropped_texts(
     texts: NDArray[np.uint32],
     numbers: NDArray[np.uint32],
     signatures: Rows[np.uint32],
-    *,
     bands: int,
     rows: int,
-    needed: int,
+    threshold: float,
     before: int,
 ) -> NDArray[np.uint32]:
     """Judge the texts of whole components; return each dropped text and the text that it is dropped for, uint32 ``[m, 2]``.
 
-    Higher ``numbers`` are to be kept. The signatures of near duplicates agree on ``needed`` values. The texts below ``before``
-    are of earlier builds.
+    Higher ``numbers`` are to be kept. The texts below ``before`` are of earlier builds.
     """
     from .kernels import judge
 
-    stays = texts < before
+    stays, needed = texts < before, least_agreement(signatures.width, threshold)
     order = np.lexsort((texts, -numbers.astype(np.int64), ~stays, roots))
     texts, stays = texts[order], stays[order]
     runs, count = _runs(roots, texts, signatures, bands, rows)

@@ -11,8 +11,6 @@ Exact duplicates have the same hash of the text. MinHash finds near duplicates a
     cluster     a text that stays, and those that are dropped for it, with all documents of these texts
 
 The default of 14 bands of 8 rows finds 92% of pairs at a similarity of 0.8 and 99% at 0.85.
-
-Joining edges takes 8 bytes of memory a document, for the forest and the sizes of components or clusters.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ...atomic import atomic_file
 from ..outcome import EXACT, KEPT, NEAR, OF_DEDUP
 from .row_files import Rows, Scalar, write_npy
 
@@ -76,25 +75,24 @@ def equal_rows(rows: Rows[np.uint8]) -> Similar:
 
 def similar_rows(signatures: Rows[np.uint32], threshold: float) -> Similar:
     """Return a comparison of documents: do their signatures agree on at least ``threshold`` of their values?"""
+    from .kernels import agreeing
+
     needed = least_agreement(signatures.width, threshold)
-    return lambda a, b: agreements(signatures, a, b) >= needed
+
+    def similar(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        counts = np.empty(len(a), np.int64)
+        begin = 0
+        for rows_read, x, y in _read_pairs(signatures, a, b):
+            agreeing(rows_read, x, y, counts[begin : begin + len(x)])
+            begin += len(x)
+        return counts >= needed
+
+    return similar
 
 
 def least_agreement(values: int, threshold: float) -> int:
     """Return the fewest values on which the signatures of near duplicates agree."""
     return int(np.ceil(threshold * values - 1e-9))
-
-
-def agreements(signatures: Rows[np.uint32], a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return on how many values the signatures of each pair of documents agree."""
-    from .kernels import agreeing
-
-    counts = np.empty(len(a), np.int64)
-    begin = 0
-    for rows_read, x, y in _read_pairs(signatures, a, b):
-        agreeing(rows_read, x, y, counts[begin : begin + len(x)])
-        begin += len(x)
-    return counts
 
 
 def _read_pairs(
@@ -124,12 +122,11 @@ def roots_of(parents: NDArray[np.uint32], edges: Iterable[NDArray[np.uint32]]) -
     return parents
 
 
-def highest_equal(exact: NDArray[np.uint32], before: int, numbers: Iterable[NDArray[np.int64]]) -> NDArray[np.uint32]:
-    """Return at the first document of each text its document with the highest number, and that number, uint32 ``[2, n]``.
+def write_highest(path: Path, exact: NDArray[np.uint32], before: int, numbers: Iterable[NDArray[np.int64]]) -> None:
+    """Write at the first document of each text its document with the highest number, and that number, uint32 ``[2, n]``.
 
-    Of equal numbers, it is the first document. The first ``before`` documents are of earlier builds. A text that has such a
-    document keeps its first one. ``numbers`` yields the numbers of the other documents, such as lengths, in order: at most 32
-    bits each.
+    The first of equal numbers wins, and one of the ``before`` documents of earlier builds always. ``numbers`` are those of the
+    other documents, such as lengths, in order: at most 32 bits each.
     """
     from .kernels import highest_members
 
@@ -139,7 +136,8 @@ def highest_equal(exact: NDArray[np.uint32], before: int, numbers: Iterable[NDAr
         highest_members(exact, begin, np.ascontiguousarray(some), *found)
         begin += len(some)
     found[0, :before] = np.arange(before)
-    return found
+    with atomic_file(path) as file:
+        np.save(file, found)
 
 
 def write_clusters(

@@ -171,8 +171,4 @@ class _LaterOutcomes:
         reason = self._outcomes[outcome].reason
         if outcome not in (EXACT, NEAR):
             return reason
-        return f"{reason} of {self._names[kept] if kept >= 0 else self.earlier_name(kept)}"
-
-    def earlier_name(self, number: int) -> str:
-        """Return the name of a document of an earlier build; ``number`` -1 is the last of all their documents."""
-        return earlier_name(self._workspace, number + self._before)
+        return f"{reason} of {self._names[kept] if kept >= 0 else earlier_name(self._workspace, kept + self._before)}"

@@ -6,7 +6,7 @@ Its intermediate files, in ``dedup_work``, appear by rename:
     keys/000002.bin         unit: the keys of a group of documents, sorted (bands.py)
     edges/00-0003.npy       unit: the verified edges, uint32 [m, 2], in one bucket of the hashes (00) or of a band (01 and up)
     exact.npy, unique.npy   after the edges of 00: the first equal document of each (uint32), and whether it is the first
-    highest.npy             unless the first document is kept: uint32 [2, documents], see `highest_equal`
+    highest.npy             unless the first document is kept: uint32 [2, documents], see `write_highest`
     members.npy             after the other edges: uint32 [2, m], the components and their texts (kept_texts.py)
     dropped/000004.npy      unit: the dropped texts of some components, and the text that each is dropped for, uint32 [m, 2]
 
@@ -44,15 +44,7 @@ from ...errors import BuildError
 from ..counts.build_stats import BuildStats, Change
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
 from ..dedup.kept_texts import dropped_texts, whole_components, write_members
-from ..dedup.lsh import (
-    equal_rows,
-    highest_equal,
-    least_agreement,
-    roots_of,
-    similar_rows,
-    star_edges,
-    write_clusters,
-)
+from ..dedup.lsh import equal_rows, roots_of, similar_rows, star_edges, write_clusters, write_highest
 from ..dedup.row_files import Piece, Rows, npy_pieces
 from ..limits import DEFAULT_LIMITS
 from ..outcome import DUPLICATES
@@ -154,10 +146,8 @@ def dropped_unit(folder: Path, unit: int) -> None:
     roots, texts = members[:, whole_components(members[0], range(unit * _MEMBERS, (unit + 1) * _MEMBERS))]
     job, highest = opened.job, folder / "highest.npy"
     numbers = np.load(highest, mmap_mode="r")[1][texts] if highest.exists() else np.zeros(len(texts), np.uint32)
-    needed = least_agreement(job.num_perm, job.threshold)
-    dropped = dropped_texts(
-        roots, texts, numbers, opened.signatures, bands=job.bands, rows=job.rows, needed=needed, before=job.before
-    )
+    scheme = job.bands, job.rows, job.threshold
+    dropped = dropped_texts(roots, texts, numbers, opened.signatures, *scheme, before=job.before)
     with atomic_file(_dropped_path(folder, unit)) as file:
         np.save(file, dropped)
 
@@ -171,10 +161,8 @@ def _edges_path(folder: Path, unit: tuple[int, int]) -> Path:
 
 
 class Duplicates(NamedTuple):
-    """What a search for duplicates found, for each document: uint32 ``[n]``. The first document of a text names the text.
-
-    ``roots`` is the text that stays in the cluster of the document, and ``exact`` the text of the document. ``best`` has at the
-    index of a text the document that is kept if the text stays; None: the first one. The last two are memory maps.
+    """What was found for each document, uint32 ``[n]``: the text that stays in its cluster, its own text, and the document that
+    stays of a text (None: the first one). A text is named by its first document. The last two are memory maps.
     """
 
     roots: NDArray[np.uint32]
@@ -190,41 +178,30 @@ def find_duplicates(
     ``numbers`` are those of the documents after the earlier builds', in order: higher ones are to be kept. None: earlier ones.
     """
     opened = _open_job(folder)
-    lists, paths = range(opened.keys.lists), opened.keys.paths
-    make(
-        Step(
-            name="band keys",
-            units=range(len(paths)),
-            function=functools.partial(keys_unit, folder),
-            makes=paths.__getitem__,
-            prepare=prepare_dedup,
-        )
-    )
+    lists, paths, highest = range(opened.keys.lists), opened.keys.paths, folder / "highest.npy"
+    make(_step(folder, "band keys", keys_unit, range(len(paths)), paths.__getitem__))
     across = _edges(opened, range(1), "exact duplicates", make)
     make(once(folder / "unique.npy", _write_exact, opened, across))
     exact = np.load(folder / "exact.npy", mmap_mode="r")
     if numbers is not None:
-        make(once(folder / "highest.npy", _write_highest, opened, exact, numbers))
+        make(once(highest, write_highest, highest, exact, opened.job.before, numbers))
     near = _edges(opened, lists[1:], "near duplicates", make)
-    make(once(folder / "members.npy", _write_members, folder, exact, near))
+    make(once(folder / "members.npy", write_members, folder / "members.npy", exact, near))
     members = np.load(folder / "members.npy", mmap_mode="r").shape[1]
     units, path_of = range(-(-members // _MEMBERS)), functools.partial(_dropped_path, folder)
-    function = functools.partial(dropped_unit, folder)
-    make(Step(name="kept texts", units=units, function=function, makes=path_of, prepare=prepare_dedup))
+    make(_step(folder, "kept texts", dropped_unit, units, path_of))
     roots = np.array(exact)
     for dropped in map(np.load, map(path_of, units)):
         roots[dropped[:, 0]] = dropped[:, 1]
-    best = None if numbers is None else np.load(folder / "highest.npy", mmap_mode="r")[0]
-    return Duplicates(roots_of(roots, []), exact, best)
+    return Duplicates(roots_of(roots, []), exact, None if numbers is None else np.load(highest, mmap_mode="r")[0])
 
 
-def _write_highest(opened: _OpenJob, exact: NDArray[np.uint32], numbers: Iterable[NDArray[np.int64]]) -> None:
-    with atomic_file(opened.folder / "highest.npy") as file:
-        np.save(file, highest_equal(exact, opened.job.before, numbers))
-
-
-def _write_members(folder: Path, exact: NDArray[np.uint32], near: Iterable[NDArray[np.uint32]]) -> None:
-    write_members(folder / "members.npy", roots_of(np.array(exact), near), exact)
+def _step(
+    folder: Path, name: str, function: Callable[[Path, Any], None], units: Sequence[Any], makes: Callable[[Any], Path]
+) -> Step[Any]:
+    return Step(
+        name=name, units=units, function=functools.partial(function, folder), makes=makes, prepare=prepare_dedup
+    )
 
 
 def _write_exact(opened: _OpenJob, across: Iterable[NDArray[np.uint32]]) -> None:
@@ -242,8 +219,7 @@ def _edges(
     """Find the edges within every bucket of some lists; return them all, a bucket at a time."""
     units = [(number, bucket) for number in lists for bucket in range(opened.job.buckets)]
     path_of = functools.partial(_edges_path, opened.folder)
-    function = functools.partial(edges_unit, opened.folder)
-    make(Step(name=name, units=units, function=function, makes=path_of, prepare=prepare_dedup))
+    make(_step(opened.folder, name, edges_unit, units, path_of))
     return map(np.load, map(path_of, units))
 
 
