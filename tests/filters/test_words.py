@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from filters.compiled.text_arrays import fnv
 from filters.words import words
 from pipeline.builder.dedup.word_runs import find_words
+from tests.helpers.documentation import PAGES
 from tests.stream.order_oracle import mix64
 
 SCRIPTS = {
@@ -49,3 +51,10 @@ def test_no_word_ends_before_a_mark_of_its_last_letter() -> None:
     marks = [chr(code) for code in range(0, 0xE01F0, 5) if unicodedata.category(chr(code))[0] == "M"]
     for base in "aक東ก":
         assert all([end - begin for _, begin, end in words(base + mark)] == [2] for mark in marks)
+
+
+def test_the_page_on_builds_shows_the_words_of_nine_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    section = PAGES["docs/build.md"].partition("### Words")[2]
+    program, printed = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)[:2]
+    exec(program, {})
+    assert capsys.readouterr().out == printed

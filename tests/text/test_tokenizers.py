@@ -406,3 +406,11 @@ def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_trained_tokenizer_keeps_marks_with_their_letters() -> None:
+    text = "हिन्दी का कागज। தமிழ் மொழி שָׁלוֹם مُحَمَّدٌ ที่นี่"
+    trained = train_tokenizer([text] * 4, 500)
+    assert len(trained.encode(text)) <= len(text.split()) + 2  # a token a word; marks apart would split each word
+    assert trained.decode(trained.encode(text)) == text
+    assert trained.encoder == "fastokens"

@@ -44,10 +44,14 @@ from .lost_characters import lost_characters
 _CHOSEN = os.environ.get(THREADS)  # the user's choice, before this package sets it
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# The rule of Llama 3: letters after at most one other character, up to three digits, punctuation, line ends, spaces.
+# The rule of GPT-4o: letters with their marks after at most one other character, in two parts if small letters come before
+# capital ones; up to three digits, punctuation, line ends, spaces. It must be written just like this: for this spelling,
+# fastokens has a loop of its own, five times as fast as for any other rule.
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + _CONTRACTION + "|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + _CONTRACTION + "|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
