@@ -59,7 +59,7 @@ class StreamConfig:
     - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which is not pickled.
     - ``context`` is the peer of context parallelism that keeps slices of the rows; None keeps whole rows.
     - ``prefetch`` None is 2 batches for a GPU, else 0; ``stored`` keeps ids in their stored width.
-    - ``whole_rows``: ``rows`` made the stream; ``keyed``: its keys are a framework's.
+    - ``whole_rows``: ``rows`` made the stream; ``keyed``: the name of its keys, ``"own"`` if a function makes them.
     - ``calls`` are the calls of the chain as text.
     """
 
@@ -90,7 +90,7 @@ class StreamConfig:
     prefetch: int | None = None
     stored: bool = False
     whole_rows: bool = False
-    keyed: bool = False
+    keyed: str = ""
     calls: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:

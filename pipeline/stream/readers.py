@@ -5,6 +5,8 @@
   ``Trainer(train_dataset=stream)``, splits that part again: it dispatches the items of rank 0 to all ranks, or keeps
   every n-th item of each rank. Either way a part of the data is never read.
 - transformers: models shift labels, but a stream has shifted them already. A ``Trainer`` resumes by the length of a pass.
+- Collators of transformers and TRL add attention masks of ones, drop ``position_ids`` and replace labels, so boundaries and
+  loss masks are lost. TRL cuts rows at 1,024 tokens. Flash attention keeps documents apart only in batches of one row.
 - datasets: only one of several workers reads an ``IterableDataset.from_generator``, and reads only its own part of the stream.
 - torch: with ``in_order=False``, a position does not say which batches of several workers were read.
 - Lightning: in a loader without a length, it reads one batch ahead of the training step, and then saves the loader's state.
@@ -18,13 +20,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+import numpy as np
+import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..errors import ConfigError
+from .batch.collate import IGNORE
 from .config import StreamConfig
 from .ranks import launched
 
@@ -38,7 +44,8 @@ def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type
     """
     loaders = [loader for loader in _loaders() if _may_read(loader, stream, kind)]
     _refuse_second_split(loaders, world_size)
-    _refuse_trainer(stream, config, keyed=config.keyed)
+    _refuse_trainer(stream, config, keyed=bool(config.keyed))
+    _refuse_collator(loaders, config)
     _refuse_stacking(loaders, config)
     _refuse_undivided(loaders, config)
     _refuse_any_order(loaders)
@@ -173,8 +180,13 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
         return
     callbacks, layout = trainer.callback_handler, config.layout
     given = [trainer.train_dataset, trainer.eval_dataset, callbacks.train_dataloader, callbacks.eval_dataloader]
-    if not any(_innermost(loader) is dataset for loader in _flat(given)):
+    around = [dataset, *_readers("datasets.iterable_dataset")]  # a dataset of Hugging Face may be around the stream
+    read = [each for each in map(_innermost, _flat(given)) if any(each is one for one in around)]
+    if not read:
         return
+    if read[0] is not dataset:
+        _refuse_cut(trainer, config)
+    _refuse_flash_attention(trainer, config)
     if not keyed and layout is not None and not layout.same_labels:
         raise ConfigError(
             f"labels of this stream are shifted already, and models of transformers shift them again: give the Trainer {_ROWS}, "
@@ -197,6 +209,76 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
             "rows of .documents() have several lengths, and the default collator of a Trainer does not pad their labels: set "
             "data_collator=transformers.DataCollatorForSeq2Seq(tokenizer), or use .pack(seq_len, best_fit=True)"
         )
+
+
+def _refuse_cut(trainer: Any, config: StreamConfig) -> None:
+    """Refuse a trainer of TRL that would cut rows: it prepares datasets, by default for rows of 1,024 tokens."""
+    arguments = trainer.args
+    limit, longest = getattr(arguments, "max_length", None), config.stated_layout().longest
+    if limit is None or (getattr(arguments, "dataset_kwargs", None) or {}).get("skip_prepare_dataset"):
+        return
+    if longest is None or longest > limit:
+        length = "any number of" if longest is None else f"{longest:,}"
+        raise ConfigError(
+            f"{type(trainer).__name__} cuts rows at {limit:,} tokens (max_length of {type(arguments).__name__}), but rows of "
+            f"this stream have {length} tokens: set max_length=None, for the stream says how long rows are, and leave packing out"
+        )
+
+
+def _refuse_flash_attention(trainer: Any, config: StreamConfig) -> None:
+    """Refuse batches of several rows for flash attention, which keeps documents apart only in batches of one row."""
+    sizes = [loader.batch_size or 1 for loader in _loaders()]
+    size = max([1, *sizes] if config.batch_size is None else [config.batch_size])
+    attention = str(getattr(getattr(trainer.model, "config", None), "_attn_implementation", ""))
+    if _has_boundaries(config) and "flash" in attention and size > 1:
+        raise ConfigError(
+            f"with attn_implementation={attention!r}, models of transformers keep the documents of a row apart only in batches "
+            f"of one row, and these have {size}: make batches of 1 row (per_device_train_batch_size=1, or .batch(1)), and longer "
+            "rows or gradient_accumulation_steps; or load the model with attn_implementation='sdpa' or 'flex_attention'"
+        )
+
+
+def _has_boundaries(config: StreamConfig) -> bool:
+    return bool(getattr(config.layout, "boundaries", False))
+
+
+def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
+    """Refuse a collator that loses the boundaries or the loss masks of rows with the keys of transformers.
+
+    With an attention mask, even one of ones, models ignore where ``position_ids`` begin again. Many collators add such a mask,
+    replace labels by the ids, or drop ``position_ids``. What a collator does with two rows that are made here shows it.
+    """
+    boundaries = _has_boundaries(config)
+    if config.keyed != "hf" or not (boundaries or config.document_maps):
+        return
+    row = {"input_ids": [1, 1, 1, 1], "labels": [IGNORE, 1, IGNORE, 1]} | (
+        {"position_ids": [0, 1, 0, 1]} if boundaries else {}
+    )
+    for collate in [loader.collate_fn for loader in loaders if loader.batch_size is not None]:
+        batch: Any = None
+        with suppress(Exception), torch.random.fork_rng(devices=[]):  # a collator of the user may need other keys
+            batch = collate([{key: torch.tensor(value, device="cpu") for key, value in row.items()} for _ in range(2)])
+        if not isinstance(batch, Mapping):
+            continue
+        lost = [key for key, value in row.items() if np.asarray(batch.get(key)).reshape(-1).tolist() != 2 * value]
+        if getattr(getattr(collate, "data_collator", collate), "mlm", False):  # which makes labels on purpose
+            lost = [key for key in lost if key == "position_ids"]
+        if boundaries and getattr(batch.get("attention_mask"), "ndim", 0) == 2:
+            what = "adds an attention_mask, with which models ignore where position_ids begin again"
+        elif lost:
+            what = f"drops or changes {lost[-1]} of the rows"
+        else:
+            continue
+        so = (
+            "tokens would attend across documents in spite of boundaries=True"
+            if boundaries
+            else "masked tokens would count"
+        )
+        cure = "transformers.default_data_collator (SFTTrainer: also SFTConfig(max_length=None, remove_unused_columns=False))"
+        if config.stated_layout().kind == "documents":
+            cure = "transformers.DataCollatorForSeq2Seq(tokenizer)"
+        without = ", or remove boundaries=True, as for a model without position_ids" if boundaries else ""
+        raise ConfigError(f"the collator of this loader {what}, so {so}: set data_collator={cure}{without}")
 
 
 def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:

@@ -620,7 +620,8 @@ class Stream(IterableDataset[Any]):
         function = key_map(keys, self._config, rows=True)
         steps = self._config.steps if keys is None else (*self._config.steps, Map(function))
         call = _call("rows", {"keys": keys})
-        return self._with(call, steps=steps, rank=0, world_size=1, whole_rows=True, keyed=keys is not None)
+        keyed = keys if isinstance(keys, str) else "own" if keys else ""
+        return self._with(call, steps=steps, rank=0, world_size=1, whole_rows=True, keyed=keyed)
 
     # Iteration and position
 

@@ -74,9 +74,8 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     python = "import os\n"
     for kind, block in [block for page in RUN for block in blocks_of(page)][1:]:
-        if (
-            "import jax" in block or block in RECIPES.values()
-        ):  # tests/stream/test_jax.py, tests/stream/test_stack_recipes.py
+        # tests/stream/test_jax.py, test_stack_boundaries.py, test_stack_recipes.py
+        if "import jax" in block or "SFTTrainer" in block or block in RECIPES.values():
             continue
         if kind == "sh":
             run_commands(block.replace("scripts/", f"{ROOT}/scripts/"), tmp_path)

@@ -15,7 +15,7 @@ import pipeline
 from tests.helpers.documentation import blocks_of
 from tests.stream.ranks import die_together, run_ranks
 
-BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block]
+BLOCKS = [block for _, block in blocks_of("docs/frameworks.md") if "import jax" not in block and "trl" not in block]
 RECIPES = dict(zip(("rows", "trainer", "accelerate", "lightning", "fabric", "dcp"), BLOCKS, strict=True))
 VOCABULARY = 64
 VALIDATION_BATCHES = 5
