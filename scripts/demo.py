@@ -31,6 +31,7 @@ SCRIPTS = ROOT / "scripts"
 STEPS, SAVE_EVERY, KILLED_AT = 60, 20, 30
 TOLERANCE = 1e-3  # one rank and two ranks round sums differently
 OWN_FILES = {"raw", "shards", "run"}
+LEAST_WORDS = 20  # of a document of Python's library; shorter ones are single sentences
 TEXT_FILES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS", "README", "METADATA", "CHANGELOG")
 
 
@@ -49,14 +50,17 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{documents:,} documents, {size / 1e6:.1f} MB of text, as {folder}/raw/*.jsonl.zst")
 
     headline("2  build", "Filters, deduplicates, trains a tokenizer, and writes shards with a manifest and a report.")
-    build = ["--tokenizer", "train:8000", "--rules", "gopher", "--language", "en=0.3", "--val-fraction", "0.02"]
+    build = ["--tokenizer", "train:8000", "--rules", "gopher", "--set", "words.min=20", "--language", "en=0.3"]
+    build += ["--val-fraction", "0.1"]
     run("build_shards.py", folder / "raw", "--output", shards, "--workers", "2", *build)
 
     headline("3  verify", "Recomputes every hash, checksum, count and index of the dataset.")
     run("verify_shards.py", shards)
 
-    headline("4  inspect", "Shows the dataset at a glance.")
+    headline("4  inspect", "Shows the dataset at a glance, then the first two rows of training as text.")
     run("inspect_shards.py", shards)
+    run("inspect_shards.py", shards, "--batch", 0, "--rows", 2, "--seq-len", 128)
+    print("(a document ends at <|endoftext|>, and the next one follows in the same row)")
 
     headline("5  train", f"A small GPT, {STEPS} steps on one process, never stopped.")
     training = [shards, "--steps", STEPS, "--eval-every", SAVE_EVERY, "--global-batch", 8, "--seq-len", 128]
@@ -151,20 +155,26 @@ def collect_documents() -> Iterator[dict[str, str]]:
 
 
 def prose_of(path: Path) -> list[str]:
-    """Return the docstrings of a module, and its comments joined, as documents."""
+    """Return documents of a module: the docstrings of the module, of each class with its methods, and the comments."""
     source = read_text(path)
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return []  # the library's tests contain broken modules on purpose
-    nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, nodes)]
+    owners = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)]
+    texts = [
+        "\n\n".join(filter(None, [ast.get_docstring(owner), *map(function_docstring, owner.body)])) for owner in owners
+    ]
     try:
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         comments = [token.string.lstrip("#! ") for token in tokens if token.type == tokenize.COMMENT]
     except (tokenize.TokenError, SyntaxError):
         comments = []
-    return [text for text in [*texts, "\n".join(comments)] if text]
+    return [text for text in [*texts, "\n".join(comments)] if len(text.split()) >= LEAST_WORDS]
+
+
+def function_docstring(node: ast.stmt) -> str | None:
+    return ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
 
 def read_text(path: Path) -> str:

@@ -25,6 +25,7 @@ from .lanes import (
     missing_lanes,
     part_of_source,
 )
+from .layout import PackLayout, SampleLayout
 from .order import Shuffle, derive_key
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.sequential_reader import SequentialReader
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .windows.held_source import HeldSource
 
 _LEAST_OF_LANE = 4 << 20  # bytes for each lane: if lanes have fewer, more lanes shuffle worse
+_MOST_TOKENS_OF_ESTIMATE = 4  # times the estimate of a text's tokens: about one for each byte
 _SMALL_EPOCHS = 1 << 13  # tokens: a window holds several epochs of a source, up to this size
 _SMALL_EPOCHS_OF_MIX = 1 << 18  # the same for the windows of all sources together
 _FILTERED_DOCUMENTS = 64  # documents of shards in a window of a sequential stream
@@ -83,10 +85,41 @@ def make_reader(
 
     With a ``catalogue``, a sequential reader returns the catalogue's numbers (int64) in place of ids.
     """
+    if catalogue is None:
+        _warn_of_little_data(config, context)
     if config.sequential:
         return _sequential_reader(config, start, context, share, catalogue)
     _warn_of_shared_lanes(config, context)
     return _indexed_reader(config)
+
+
+def _warn_of_little_data(config: StreamConfig, context: WorkerContext) -> None:
+    """Warn once if a row or a batch of all ranks is larger than a source, so that it repeats the source or pads."""
+    layout, rows = config.stated_layout(), (config.batch_size or 1) * context.world_size
+    if context.rank or context.worker or not isinstance(layout, PackLayout | SampleLayout):
+        return
+    shares = config.changes[0][1] if config.sources.is_mix else {}
+    for name, source in config.sources.by_name.items():
+        is_counted = isinstance(source, CountedData)
+        tokens = 0 if source.live else source.total_tokens * (1 if is_counted else _MOST_TOKENS_OF_ESTIMATE)
+        wanted = float(shares.get(name, 1)) * rows * layout.seq_len
+        told = ""
+        if config.epochs is not None and wanted > 2 * tokens * config.epochs:
+            told = (
+                f"a batch of all ranks has {wanted:,.0f} tokens: the rest of it is padding after epochs={config.epochs}"
+            )
+        elif config.epochs is None and wanted and layout.seq_len > tokens:
+            told = f"a row has {layout.seq_len:,} tokens: each row repeats documents"
+        elif config.epochs is None and wanted > tokens:
+            told = (
+                f"a batch of all ranks takes {wanted:,.0f}: each batch repeats it {wanted / max(1, tokens):.1f} times"
+            )
+        if told and tokens:
+            what = f"source {name!r} holds" if name else "the data holds"
+            say_once(
+                f"{what}{'' if is_counted else ' at most about'} {tokens:,} tokens, but {told}; "
+                "give more data, a smaller batch or a smaller seq_len"
+            )
 
 
 def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
