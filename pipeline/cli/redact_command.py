@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.builder.redaction.redact import drop, redact
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, first_few
 
 from .command import Command, Parser, add_requests, requests_of
 from .trace_command import read_state, stream_of_run
@@ -28,6 +28,9 @@ If the command is killed, run it again to continue. It writes a certificate into
 the hashes of files before and after, the result of a search for copies, and the steps of --state that saw the documents."""
 
 EPILOG = "exit status: 0 done; 1 an error, or a copy is left; 2 wrong usage, or an unknown key; 130 interrupted"
+
+
+_SHOWN = 10  # steps
 
 
 def make_parser(prog: str | None = None) -> Parser:
@@ -83,6 +86,8 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     if certificate is None:
         print(f"{options.dataset}: nothing to do; these documents were redacted before")
         return 0
+    if before := certificate["before"]:
+        print(f"{options.dataset}: {len(before):,} of the list were redacted before: {first_few(before)}")
     documents, found = certificate["documents"], certificate["search"]["found"]
     tokens = sum(document["tokens"] for document in documents)
     copies = f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}"
@@ -94,6 +99,13 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
     for copy in found:
         where = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
         print(f"{copy['file']}, {where}: holds a copy of document {copy['key']}")
+    for seen in certificate["runs"]:
+        lines = [
+            f"step {one['step']}, rank {one['rank']}, row {one['row']}: document {one['key']}" for one in seen["seen"]
+        ]
+        more = f"; {len(lines) - _SHOWN:,} more are in the certificate" if len(lines) > _SHOWN else ""
+        print(f"{seen['state']}: {'; '.join(lines[:_SHOWN]) or 'no step had these documents'}{more}")
+    print(f"certificate: {str(options.dataset).rstrip('/')}/{certificate['name']}.html, and .json")
     return 1 if found else 0
 
 

@@ -169,7 +169,8 @@ class Manifest:
         for entry in (one for one in self.redactions if one["documents"]):
             keys, tokens = ([document[name] for document in entry["documents"]] for name in ("key", "tokens"))
             reason = {name: entry[name] for name in ("date", "reason")}
-            removals.append(reason | {"keys": keys, "tokens": sum(tokens), "data": data})
+            names = {"names": entry["names"]} if "names" in entry else {}
+            removals.append(reason | names | {"keys": keys, "tokens": sum(tokens), "data": data})
         return removals
 
     def split(self, name: str) -> Split:

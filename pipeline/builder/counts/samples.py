@@ -22,18 +22,25 @@ from ..dedup.minhash import text_hashes
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and each id
+CUT_LINES, CUT_PASSAGES = "cut_lines", "cut_passages"  # kinds of records that show what was cut
 _NEAREST = 2  # texts shown on each side of a rule
 _NEAREST_CHARACTERS = 300  # shown of each of these texts
 
 
 class Sample(TypedDict, total=False):
-    """A text to show, and its origin. ``line`` counts from the start of the ``span`` if there is one."""
+    """A text to show, and its origin. ``line`` counts from the start of the ``span`` if there is one.
+
+    ``kind`` is the outcome, or `CUT_LINES` or `CUT_PASSAGES` if ``text`` is what was cut. ``hash`` is of the whole text.
+    """
 
     id: str
     file: str
     line: int
     reason: str | None
     text: str
+    kind: str
+    hash: str
+    kept_id: str  # of the document that is kept instead; ``name:key`` in an earlier dataset
     original: str  # the text that is kept instead
     span: int
     part: str
@@ -83,6 +90,8 @@ class Samples:
         if self.wants(outcome, key):
             chosen = self._chosen.setdefault(outcome, {})
             chosen[key] = {**sample, "id": sample["id"][:ID_CHARACTERS], "text": sample["text"][:SAMPLE_CHARACTERS]}
+            if "kept_id" in sample:
+                chosen[key]["kept_id"] = sample["kept_id"][:ID_CHARACTERS]
             if len(chosen) > SAMPLES:
                 del chosen[max(chosen)]
 

@@ -14,7 +14,7 @@ from ...errors import BuildError
 from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
 from ..counts.samples import Sample
-from ..dedup.minhash import MinHasher, text_hashes
+from ..dedup.minhash import MinHasher, text_hash, text_hashes
 from ..dedup.segments import Passages
 from ..recipe import Recipe
 from .partition import DOCUMENTS
@@ -202,10 +202,18 @@ def _column(values: Sequence[Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
-def rejected_line(document: Document | PassedDocument, span: int, reason: str | None, text: str) -> Sample:
-    """Return the line of rejected.jsonl for a document that is dropped or cut; `locate` completes it."""
-    line: Sample = {"id": document.id, "file": document.file, "line": document.line, "reason": reason, "text": text}
-    return line | {"span": span, "part": document.part}
+def rejected_line(
+    document: Document | PassedDocument, span: int, kind: str, reason: str | None, text: str | None = None
+) -> Sample:
+    """Return the line of rejected.jsonl for a document that is dropped, or cut by ``text``; `locate` completes it."""
+    line: Sample = {"id": document.id, "file": document.file, "line": document.line, "kind": kind, "reason": reason}
+    whole = document.text
+    return line | {
+        "hash": text_hash(whole),
+        "text": whole if text is None else text,
+        "span": span,
+        "part": document.part,
+    }
 
 
 def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
-import re
 import shutil
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -16,20 +15,20 @@ import zstandard
 
 from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXTS_NAME, Manifest
+from ...text.fields import parse_fields
 from ..counts.build_stats import BuildStats, funnel
-from ..counts.samples import ID_CHARACTERS, NearestTexts
-from ..dedup.decontaminate import SHORTEST, Decontaminator
+from ..counts.samples import CUT_LINES, CUT_PASSAGES, ID_CHARACTERS, NearestTexts
 from ..dedup.minhash import text_hash
 from ..report.html import write_report
 from ..stages.drop_ids import DropIdsStage, compared
-from ..stages.line_dedup import EARLIER
+from ..stages.line_dedup import WORDS_LEFT
 from ..stages.passage_dedup import PassageDedupStage
 from ..stages.registry import changes
 
 _DROPPED = DropIdsStage.drops.key
-_KEPT = ("source", "language", "split")  # columns of texts
-_REPEATED = (EARLIER, PassageDedupStage.drops.reason)  # in reasons of documents that repeat an earlier document
-_AFTER_ID = re.compile(r" \(")  # follows the id of the kept document in reasons of duplicates; may also be in ids
+_KEPT = ("source", "language", "split")  # columns of texts, unless fields of these names are kept
+# Kinds of records whose texts have words of other documents, of which nothing is known.
+QUOTING = frozenset((CUT_LINES, WORDS_LEFT, CUT_PASSAGES, PassageDedupStage.drops.key))
 
 
 class Removed(NamedTuple):
@@ -58,57 +57,35 @@ class Removed(NamedTuple):
         return cls(**{**value, "tokens": bytes.fromhex(value["tokens"])})  # type: ignore[arg-type]
 
 
-def kept_for(reason: str) -> set[str]:
-    """Return the possible ids of the document that was kept for a duplicate, from the reason to drop the duplicate.
-
-    >>> sorted(kept_for("exact duplicate of a (b) (in.jsonl, line 3)"))
-    ['a', 'a (b)']
-    """
-    _, _, keeper = reason.partition(" of ")
-    return {keeper[: match.start()] for match in _AFTER_ID.finditer(keeper)}
-
-
 class Traces:
-    """Finds records of the build that show redacted documents, duplicates of these, or passages of these.
+    """Finds records of the build that show redacted documents, duplicates of these, or passages of any document.
 
     ``listed``: names to redact, as `compared` returns them; the build may have dropped documents of these names.
     """
 
     def __init__(self, removed: Sequence[Removed], listed: Set[str]) -> None:
-        self._listed = listed
-        self._ids = {one.id for one in removed if one.id}
-        self._shown = {id[:ID_CHARACTERS] for id in (*self._ids, *listed)}
+        self._names = {*listed, *(compared(one.id) for one in removed if one.id)}
+        self._shown = {name[:ID_CHARACTERS] for name in self._names}
         self._hashes = {one.hash for one in removed if one.hash}
-        self._texts = [one.text for one in removed]
-        self._runs = Decontaminator({"": self._texts}, SHORTEST)
 
-    def of(self, record: dict[str, Any]) -> bool:
-        """Return whether a record of ``rejected.jsonl`` shows one of the documents."""
-        reason, text = str(record.get("reason")), str(record.get("text"))
-        named = {record.get("id"), *kept_for(reason)}
-        if not self._ids.isdisjoint(named) or compared(str(record.get("id") or "")) in self._listed:
-            return True
-        if text_hash(text) in self._hashes:
-            return True
-        return any(part in reason for part in _REPEATED) and self._runs.overlaps([text])[0][0] > 0
+    def of(self, record: Mapping[str, Any], *, shown: bool = False) -> bool:
+        """Return whether a record shows one of the documents, or words of a document that it does not name.
 
-    def of_sample(self, sample: dict[str, Any]) -> bool:
-        """Return whether a sample of the report, which is cut, shows one of the documents."""
-        shown = [str(sample[name]).removeprefix("… ") for name in ("text", "original") if sample.get(name)]
-        return (
-            self.of(sample)
-            or sample["id"] in self._shown
-            or any(part in text for part in shown for text in self._texts)
-        )
+        Earlier releases wrote no kind, so their records may quote any document. ``shown``: ids of the record are cut.
+        """
+        if record.get("kind") is None or record["kind"] in QUOTING or record.get("hash") in self._hashes:
+            return True
+        named = {compared(str(record[name])) for name in ("id", "kept_id") if record.get(name)}
+        return not named.isdisjoint(self._shown if shown else self._names)
 
 
 def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
-    """Return the counts of a manifest without the samples and passages that show redacted documents."""
+    """Return the counts of a manifest without repeated passages and the samples that show redacted documents."""
     counts = dict(manifest.counts)
     if samples := counts.get("samples"):
-        counts["samples"] = {k: [one for one in some if not traces.of_sample(one)] for k, some in samples.items()}
-    if passages := counts.get("repeated_passages"):
-        counts["repeated_passages"] = [one for one in passages if not traces.of_sample(one)]
+        counts["samples"] = {k: [one for one in some if not traces.of(one, shown=True)] for k, some in samples.items()}
+    if counts.get("repeated_passages"):
+        counts["repeated_passages"] = []
     counts.pop("widest_cluster", None)  # two texts, in datasets of earlier releases
     return counts
 
@@ -140,7 +117,9 @@ def cleaner(
     """
     folder = name.rpartition("/")[0]
     if folder == TEXTS_NAME:
-        return (lambda source, target: _clean_texts(source, target, {*numbers}, drop)) if numbers else None
+        own = {field.name for field in parse_fields(manifest.recipe["settings"].get("keep_fields", []))}
+        kept = {*_KEPT} - own
+        return (lambda source, target: _clean_texts(source, target, {*numbers}, kept, drop)) if numbers else None
     if folder == SIGNATURES_NAME:
         return lambda source, target: _clean_rows(source, target, [int(key) for key in keys])
     if name == REJECTED_NAME:
@@ -164,11 +143,11 @@ def _lines(file: IO[bytes]) -> io.BufferedReader:
     return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
 
 
-def _clean_texts(source: Path, target: Path, chosen: set[int], drop: bool) -> None:
-    """Copy the texts of a shard. Redacted rows are dropped, or their texts become empty and their other fields null."""
+def _clean_texts(source: Path, target: Path, chosen: set[int], kept: Set[str], drop: bool) -> None:
+    """Copy the texts of a shard. Redacted rows are dropped, or their texts become empty and all fields but ``kept`` null."""
 
     def cleaned(row: dict[str, Any]) -> dict[str, Any]:
-        return {name: value if name in _KEPT else "" if name == "text" else None for name, value in row.items()}
+        return {name: value if name in kept else "" if name == "text" else None for name, value in row.items()}
 
     if source.suffix != ".parquet":
         with (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
 from ...shards.format import KEY_COLUMN
+from ...shards.index import ShardIndex
 from ...shards.manifest import MANIFEST_NAME, REJECTED_NAME, REPORT_NAME, TEXTS_NAME, Manifest
 from ...shards.shard_access import ShardAccess
 from ..counts.samples import SAMPLE_CHARACTERS
@@ -20,26 +22,36 @@ from .beside import Removed, texts_of
 from .redaction_workspace import RedactionWorkspace
 
 _SEARCHED = 1 << 24  # bytes at once
+_DECODED = 1 << 22  # bytes of tokens at once
 _LEAST = 16  # bytes of a document to look for; fewer bytes are in other documents by chance
 
 
-def search(workspace: RedactionWorkspace, manifest: Manifest, removed: Sequence[Removed]) -> dict[str, Any]:
+def search(
+    workspace: RedactionWorkspace,
+    manifest: Manifest,
+    removed: Sequence[Removed],
+    decode: Callable[[NDArray[Any]], str],
+) -> dict[str, Any]:
     """Search the files of a dataset for copies of the removed documents. In a bucket, only changed files are searched.
 
-    Whole documents are looked for, as tokens in shards and as text in other files, or as the first 600 characters in samples.
-    The result has
+    Whole texts are looked for, without the white space at their ends, or their first 600 characters in samples. ``decode``
+    returns the texts of the documents in shards, since the tokens of a copy within a document may differ from those of the
+    original. If there is no tokenizer, whose ``decode`` returns '', tokens are looked for. The result has
 
     - ``files`` and ``bytes`` that were searched, and ``unsearched``, the number and bytes of the other files of a bucket;
-    - ``not_searched``, keys of documents of fewer than 16 bytes of tokens, or gone when a killed redaction continued elsewhere;
+    - ``not_searched``, keys of documents of fewer than 16 bytes, or gone when a killed redaction continued elsewhere;
     - ``decoded``, keys of documents that were looked for by a text that was decoded from their tokens and is not their original;
     - ``found``, the file, byte and ``key`` of each copy that is left, and in shards the key of the ``document`` that holds it.
     """
     tokens = {one.key: one.tokens for one in removed}
-    texts = {one.key: one.text.encode() for one in removed}
-    shown = {one.key: one.text[:SAMPLE_CHARACTERS] for one in removed}
+    if has_text := bool(manifest.tokenizer.get("sha256")):
+        ids = ((one, np.frombuffer(one.tokens, manifest.token_dtype)) for one in removed)
+        tokens = {one.key: (decode(some) if len(some) else one.text).strip().encode() for one, some in ids}
+    texts = {one.key: one.text.strip().encode() for one in removed}
+    shown = {one.key: one.text[:SAMPLE_CHARACTERS].strip() for one in removed}
     wanted = {info.name: tokens for info in manifest.shards}
     wanted |= {info.name: texts for info in manifest.files if info.name.startswith(f"{TEXTS_NAME}/")}
-    wanted[REJECTED_NAME] = {one.key: _in_json(one.text) for one in removed}
+    wanted[REJECTED_NAME] = {one.key: _in_json(one.text.strip()) for one in removed}
     wanted[REPORT_NAME] = {key: text.encode() for key, text in shown.items()}
     wanted[MANIFEST_NAME] = {key: _in_json(text) for key, text in shown.items()}
     changed = {MANIFEST_NAME, *manifest.redactions[-1]["files"]}
@@ -49,14 +61,19 @@ def search(workspace: RedactionWorkspace, manifest: Manifest, removed: Sequence[
     size, found = 0, list[dict[str, Any]]()
     for name in names:
         path = workspace.source(name)
-        data = _contents(path)
-        size += len(data)
-        for at, key in occurrences(data, wanted[name]):
-            found.append({"file": name, "byte": at, "key": key})
-            if wanted[name] is tokens:
-                index, table = ShardAccess(use_cache=False).index_and_table(str(path))
-                found[-1]["document"] = table[KEY_COLUMN][int(index.starts.searchsorted(at, side="right")) - 1]
-    left_out = [one.key for one in removed if len(one.tokens) < _LEAST]
+        size += path.stat().st_size
+        if wanted[name] is not tokens:
+            data = _contents(path)
+            found += [{"file": name, "byte": at, "key": key} for at, key in occurrences(data, wanted[name])]
+            continue
+        index, table = ShardAccess(use_cache=False).index_and_table(str(path))
+        pieces = _texts(path, index, decode) if has_text else [(_contents(path), index.starts, 0)]
+        for data, starts, first in pieces:
+            for at, key in occurrences(data, tokens):
+                number = first + int(starts.searchsorted(at, side="right")) - 1
+                copy = {"byte": int(index.starts[number]), "key": key, "document": table[KEY_COLUMN][number]}
+                found.append({"file": name, **copy})
+    left_out = [key for key, value in tokens.items() if len(value) < _LEAST]
     searched = {"files": len(names), "bytes": size, "unsearched": {"files": len(unsearched), "bytes": sum(unsearched)}}
     decoded = [one.key for one in removed if one.is_decoded]
     return searched | {"not_searched": left_out, "decoded": decoded, "found": found}
@@ -64,6 +81,19 @@ def search(workspace: RedactionWorkspace, manifest: Manifest, removed: Sequence[
 
 def _in_json(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
+def _texts(
+    path: Path, index: ShardIndex, decode: Callable[[NDArray[Any]], str]
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64], int]]:
+    """Yield the texts of some documents of a shard as bytes, where the text of each begins, and the number of the first."""
+    data, ends = np.memmap(path, np.uint8, "r"), index.starts + index.lengths * index.dtype.itemsize
+    pieces = (index.starts - index.starts[:1]) // _DECODED
+    for begin, end in itertools.pairwise([*np.flatnonzero(np.diff(pieces, prepend=-1)).tolist(), len(pieces)]):
+        spans = zip(index.starts[begin:end].tolist(), ends[begin:end].tolist(), strict=True)
+        texts = [decode(np.array(data[start:stop]).view(index.dtype)).encode() for start, stop in spans]
+        starts = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
+        yield np.frombuffer(b"\xff".join(texts), np.uint8), starts, begin  # a byte that no text has
 
 
 def _contents(path: Path) -> NDArray[np.uint8]:

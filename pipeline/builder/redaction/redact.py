@@ -6,6 +6,7 @@ A killed redaction continues with the same command: redacting a file again chang
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import itertools
 import os
@@ -23,8 +24,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ...atomic import read_json, write_json
-from ...atomic_directory import discard, explain_disk_full_errors, result_directory
+from ...atomic import is_temporary, read_json, write_json
+from ...atomic_directory import discard, discard_whole, explain_disk_full_errors, result_directory
 from ...errors import ConfigError, CorruptShardError, first_few
 from ...notices import warn
 from ...objects.request_options import RequestOptions
@@ -51,12 +52,14 @@ from ...text.tokenizer.load_tokenizer import CONFIG_NAME
 from ...text.tokenizer.tokenizer import tokenizer_of_dataset
 from ..counts.attribution import ATTRIBUTION_NAME, attributed, attribution_of, merged
 from ..dedup.minhash import text_hash
+from ..outcome import OF_DEDUP
 from ..stages.drop_ids import compared
 from ..stages.write import texts_name
-from .beside import Removed, Traces, cleaner, dropped_counts, kept_for, texts_of, without_samples
+from .beside import Removed, Traces, cleaner, dropped_counts, texts_of, without_samples
 from .certificate import search, write_certificate
 from .redaction_workspace import RedactionWorkspace
 
+_DUPLICATES = tuple(outcome.reason for outcome in OF_DEDUP if outcome.reason)
 _GROUPED = "tokens_per_sample"  # the setting of builds
 REMOVED_NAME = "removed.json"  # the documents as they were, while a redaction runs
 
@@ -120,6 +123,8 @@ def drop(
     if path.exists() and any(path.iterdir()):
         raise ConfigError(f"{path}: it is not empty; choose another --drop, or remove it first")
     folder.manifest()
+    for left in filter(is_temporary, path.parent.glob(f".{glob.escape(path.name)}.*.tmp")):
+        discard_whole(left)  # of a killed command
     with explain_disk_full_errors(path), result_directory(path) as directory:
         workspace = RedactionWorkspace(folder, directory)
         return _Redaction(folder, workspace, _listed(names, reason)).drop(" ".join(reason.split()))
@@ -134,6 +139,11 @@ def _listed(names: Sequence[str], reason: str) -> set[str]:
     return listed
 
 
+def _hashed(name: str) -> str:
+    """Return what the manifest keeps of a listed name: a list that grows then may repeat it, and nobody reads it there."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
 class _Redaction:
     def __init__(
         self, folder: DatasetFolder, workspace: RedactionWorkspace, listed: set[str], request: str = ""
@@ -145,12 +155,14 @@ class _Redaction:
 
     def run(self, reason: str, runs: Mapping[str, Callable[[str], list[dict[str, Any]]]]) -> dict[str, Any] | None:
         begun = self._begun()
+        before: list[str] = []
         if begun is None:
             self._workspace.clear()
-            documents, rejected = self._find(self._listed)
+            documents, rejected, before = self._find(self._listed)
             entry: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
             entry |= {"request": self._request, "documents": [document._asdict() for document in documents]}
             entry |= {"rejected": rejected} if rejected else {}
+            entry["names"] = sorted({_hashed(name) for name in self._listed.difference(before)})
         else:
             entry = begun.redactions[-1]
             documents = [ListedDocument(**document) for document in entry["documents"]]
@@ -170,7 +182,7 @@ class _Redaction:
             certificate["search"] = (
                 read_json(workspace.source(f"{name}.json"))["search"]
                 if is_certified
-                else search(workspace, self._manifest, self._removed(documents))
+                else search(workspace, self._manifest, self._removed(documents), self._decoder())
             )
             write_certificate(workspace.waiting, name, certificate)
             workspace.put(f"{name}.json")
@@ -179,12 +191,12 @@ class _Redaction:
             workspace.remove(f"extents{number or ''}.npz")
         workspace.clear()  # before the redaction counts as finished: the folder holds the documents as they were
         workspace.remove(REDACTING_NAME)
-        return dict(read_json(workspace.source(f"{name}.json")))
+        return {**read_json(workspace.source(f"{name}.json")), "before": before, "name": name}
 
     def drop(self, reason: str) -> Manifest:
         self._begun()
         redacted = {document["key"] for document in self._manifest.redacted_documents}
-        documents, _ = self._find(self._listed | redacted, include_redacted=True)
+        documents, *_ = self._find(self._listed | redacted, include_redacted=True)
         new = self._write_beside(self._manifest, {}, documents, drop=True)
         if not new.shards:
             raise ConfigError(f"{self._folder.base}: no document would be left; drop fewer")
@@ -195,11 +207,11 @@ class _Redaction:
         made: dict[str, Any] = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason}
         made |= {"keys": [document.key for document in now], "tokens": sum(document.tokens for document in now)}
         made["data"] = self._manifest.data_fingerprints()
+        made["names"] = sorted(map(_hashed, self._listed))
         dropped = [{"dataset": self._name} | removal for removal in (*self._manifest.removals, made)]
         new = replace(new, redactions=(), recipe={**new.recipe, "dropped": dropped})
         new.write(self._workspace.waiting)
         discard(self._workspace.waiting / "before")
-        discard(self._workspace.waiting / REMOVED_NAME)
         return new
 
     def _begun(self) -> Manifest | None:
@@ -220,13 +232,14 @@ class _Redaction:
             )
         return None
 
-    def _find(self, listed: set[str], *, include_redacted: bool = False) -> tuple[list[ListedDocument], int]:
-        """Return the listed documents, and how many listed names are of documents that the build dropped.
+    def _find(self, listed: set[str], *, include_redacted: bool = False) -> tuple[list[ListedDocument], int, list[str]]:
+        """Return the listed documents, how many listed names are of documents that the build dropped, and the names of
+        documents that were redacted before.
 
         Redacted documents are left out unless ``include_redacted``. Raises ``ConfigError`` if a name is unknown, or if the build
         dropped a listed document as a duplicate of one that stays.
         """
-        documents, unknown = list[ListedDocument](), {*listed}
+        documents, unknown, before = list[ListedDocument](), {*listed}, set[str]()
         dropped = self._dropped(listed)
         duplicates = {id: name for name, ids in dropped.items() for id in ids}
         stay, times = set[str](), Counter[str]()  # documents of each listed id
@@ -240,17 +253,23 @@ class _Redaction:
             if duplicates:
                 stay |= {ids[number] for number in {*range(len(ids))} - {*found}} & duplicates.keys()
             unknown -= {name for number in found for name in (keys[number], ids[number])}
+            before |= {keys[number] for number in {*found} & {*redacted.get(info.name, [])}}
             times.update(ids[number] for number in found if ids[number] in listed and ids[number] != keys[number])
             of_key |= {keys[number]: ids[number] for number in found}
             of_id |= {ids[number]: keys[number] for number in found}
             if new := sorted({*found} - {*redacted.get(info.name, [])}):
                 lengths, languages = index.lengths.tolist(), table.get("language", [""] * len(keys))
                 documents += [ListedDocument(keys[n], info.name, n, lengths[n], languages[n] or "") for n in new]
-        if nameless := sorted(unknown - dropped.keys()):
-            raise ConfigError(
-                f"{self._folder.base}: {len(nameless):,} of {len(listed):,} names are neither key nor id of a document: "
-                f"{first_few(nameless)}; remove them from the list, or look for their texts by shardwright find"
+        gone = {name for name in unknown - dropped.keys() if self._was_removed(name)}
+        if nameless := sorted(unknown - dropped.keys() - gone):
+            what = f"{len(nameless):,} of {len(listed):,} names are neither key nor id of a document: {first_few(nameless)}"
+            if all("names" in one for one in self._manifest.removals):
+                cure = "remove them from the list, or look for their texts by shardwright find"
+                raise ConfigError(f"{self._folder.base}: {what}; {cure}")
+            warn(
+                f"{self._folder.base}: {what}; they may be redacted: an earlier release, which redacted here, kept no names"
             )
+            gone |= {*nameless}
         if stay:
             id = min(stay)
             raise ConfigError(
@@ -268,7 +287,12 @@ class _Redaction:
                 f"{self._folder.base}: {len(several):,} listed ids belong to several documents each, which are all taken out: "
                 f"{first_few(several)}"
             )
-        return documents, len(unknown)
+        return documents, len(unknown - gone), sorted(before | gone)
+
+    def _was_removed(self, name: str) -> bool:
+        """Return whether an earlier redaction or drop took out a document, or a rejected one, of this name."""
+        entries = (*self._manifest.redactions, *self._manifest.removals)
+        return any(_hashed(name) in one.get("names", ()) or name in one.get("keys", ()) for one in entries)
 
     def _dropped(self, listed: set[str]) -> dict[str, set[str]]:
         """Return the listed names that the build shows as dropped, each with the ids of documents that it may duplicate."""
@@ -281,7 +305,13 @@ class _Redaction:
                 lines = stack.enter_context(open(self._source(info, {}), "rb"))
             for record in itertools.chain(samples, map(orjson.loads, lines)):
                 if (name := compared(str(record.get("id") or ""))) in listed:
-                    dropped.setdefault(name, set()).update(map(compared, kept_for(str(record.get("reason")))))
+                    keepers = {compared(record["kept_id"])} if record.get("kept_id") else set[str]()
+                    dropped.setdefault(name, set()).update(keepers)
+                    if "kind" not in record and str(record.get("reason")).startswith(_DUPLICATES):
+                        raise ConfigError(
+                            f"{self._folder.base}: {name!r} was dropped as {record['reason']}, which has its text; this dataset "
+                            f"of an earlier release says so in words only: list the kept one in place of {name!r}"
+                        )
         return dropped
 
     def _removed(self, documents: Sequence[ListedDocument]) -> list[Removed]:
@@ -310,7 +340,8 @@ class _Redaction:
                 removed.append(Removed(key, id, hash, source, language, tokens_then, text))
         rejected = self._rejected_texts({one.hash for one in removed if one.is_decoded})
         removed = [one._replace(text=rejected.get(one.hash, one.text)) for one in removed]
-        write_json(notes, {"of": mine, "documents": [one.to_json() for one in removed]})
+        if self._request:  # a killed copy without the documents begins again
+            write_json(notes, {"of": mine, "documents": [one.to_json() for one in removed]})
         return removed
 
     def _rejected_texts(self, hashes: Set[str]) -> dict[str, str]:
@@ -318,7 +349,9 @@ class _Redaction:
         if not hashes or not self._workspace.is_there(REJECTED_NAME):
             return {}
         with open(self._workspace.source(REJECTED_NAME), "rb") as lines:
-            texts = (str(orjson.loads(line).get("text")) for line in lines)
+            texts = (
+                str(orjson.loads(line).get("text")) for line in lines
+            )  # of a cut, the text is not the one of the hash
             return {hash: text for text in texts if (hash := text_hash(text)) in hashes}
 
     def _decoder(self) -> Callable[[NDArray[Any]], str]:

@@ -14,7 +14,7 @@ import orjson
 from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, hash_keys
-from ..outcome import EXACT, KEPT, NEAR
+from ..outcome import EXACT, NEAR
 from ..partitions.partition import Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
@@ -29,7 +29,7 @@ _CONTEXT = 12  # words shown before the first one that differs
 def write_rejected(workspace: Workspace) -> None:
     """Write ``rejected.jsonl``: records that could not be read and, with ``keep_rejected``, every dropped document.
 
-    Each line says file, line and reason; a duplicate's reason names the document that is kept in its place.
+    Each line says file, line, kind and reason; ``kept_id`` is the document that is kept in place of a duplicate.
     """
     path = workspace.output / REJECTED_NAME
     path.unlink(missing_ok=True)
@@ -47,7 +47,7 @@ def write_rejected(workspace: Workspace) -> None:
             for dropped in later.dropped():
                 later.name(dropped)
                 for document in _documents(workspace, dropped):
-                    write_line(out, _line(document, later.reason(document.at)))
+                    write_line(out, later.line(document))
     if path.stat().st_size == 0:
         path.unlink()
 
@@ -66,7 +66,7 @@ def take_samples(workspace: Workspace) -> Samples:
     later.name(chosen)
     originals = later.originals(chosen)
     for document in _documents(workspace, chosen):
-        sample = _line(document, later.reason(document.at))
+        sample = later.line(document)
         if (original := originals.get(document.at)) is not None:
             sample["text"], sample["original"] = from_first_difference(document.text, original)
         samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
@@ -108,6 +108,7 @@ class _Document(NamedTuple):
     at: int  # its number among the documents of all partitions
     origin: Origin
     text: str
+    hash: str
 
 
 def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
@@ -116,15 +117,11 @@ def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True)
         whole = positions(partition)
         mine = numbers[np.searchsorted(numbers, whole.start) : np.searchsorted(numbers, whole.stop)].tolist()
         if mine:
-            origins = partition.origins()
+            origins, hashes = partition.origins(), partition.hashes
             documents = partition.texts([at - whole.start for at in mine]) if texts else itertools.repeat("")
             for at, text in zip(mine, documents, strict=False):
-                yield _Document(at, origins[at - whole.start], text)
-
-
-def _line(document: _Document, reason: str | None) -> Sample:
-    origin = document.origin
-    return {"id": origin.id, "file": origin.file, "line": origin.line, "reason": reason, "text": document.text}
+                row = at - whole.start
+                yield _Document(at, origins[row], text, hashes[row].tobytes().hex())
 
 
 class _LaterOutcomes:
@@ -133,7 +130,7 @@ class _LaterOutcomes:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._keeper, self._before = load_keepers(workspace)
-        self._names: dict[int, str] = {}
+        self._names: dict[int, Origin] = {}
         keys, self.outcome = load_outcomes(workspace)
         self._outcomes = [OUTCOMES[key] for key in keys]
         self.titles = [outcome.title or outcome.key for outcome in self._outcomes]
@@ -148,10 +145,8 @@ class _LaterOutcomes:
         """Look up the names of the documents that are kept in place of some duplicates, for `reason`."""
         copies = numbers[np.isin(self.outcome[numbers], (EXACT, NEAR))]
         kept = np.unique(self._keeper[copies])
-        self._names = {
-            at: f"{origin.id} ({origin.file}, line {origin.line})"
-            for at, origin, _ in _documents(self._workspace, kept[kept >= 0], texts=False)
-        }
+        documents = _documents(self._workspace, kept[kept >= 0], texts=False)
+        self._names = {document.at: document.origin for document in documents}
 
     def originals(self, numbers: np.ndarray) -> dict[int, str]:
         """Return the texts that are kept in place of the near duplicates among some documents.
@@ -160,15 +155,18 @@ class _LaterOutcomes:
         """
         copies = numbers[self.outcome[numbers] == NEAR]
         kept = np.unique(self._keeper[copies])
-        texts = {at: text for at, _, text in _documents(self._workspace, kept[kept >= 0])}
+        texts = {document.at: document.text for document in _documents(self._workspace, kept[kept >= 0])}
         return {at: texts[keeper] for at in copies.tolist() if (keeper := int(self._keeper[at])) in texts}
 
-    def reason(self, at: int) -> str | None:
-        """Return why a document was dropped, or None if it was not."""
-        outcome, kept = int(self.outcome[at]), int(self._keeper[at])
-        if outcome == KEPT:
-            return None
-        reason = self._outcomes[outcome].reason
-        if outcome not in (EXACT, NEAR):
-            return reason
-        return f"{reason} of {self._names[kept] if kept >= 0 else earlier_name(self._workspace, kept + self._before)}"
+    def line(self, document: _Document) -> Sample:
+        """Return the line of a document, with the reason to drop it; the reason is None if it was not dropped."""
+        number, kept, origin = int(self.outcome[document.at]), int(self._keeper[document.at]), document.origin
+        outcome = self._outcomes[number]
+        line: Sample = {"id": origin.id, "file": origin.file, "line": origin.line, "kind": outcome.key}
+        line |= {"reason": outcome.reason or None, "hash": document.hash, "text": document.text}
+        if number not in (EXACT, NEAR):
+            return line
+        keeper = self._names.get(kept)
+        line["kept_id"] = keeper.id if keeper else earlier_name(self._workspace, kept + self._before)
+        where = f" ({keeper.file}, line {keeper.line})" if keeper else ""
+        return line | {"reason": f"{outcome.reason} of {line['kept_id']}{where}"}

@@ -168,6 +168,9 @@ def _count_records(run: Run, number: int, most: int) -> int:
     return records.selected
 
 
+BAD_RECORD = "bad_record"  # the kind of lines of rejected.jsonl
+
+
 class _FilterParts:
     """The parts of a build's recipe that filtering needs, loaded."""
 
@@ -276,9 +279,7 @@ def _filter_partition(
             keys = sample_keys([result.document.text for result in dropped], recipe.seed)
             for result, key in zip(dropped, keys, strict=True):
                 if recipe.keep_rejected or counts.samples.wants(result.outcome, key):
-                    line = rejected_line(
-                        result.document, span_numbers[result.record], result.reason, result.document.text
-                    )
+                    line = rejected_line(result.document, span_numbers[result.record], result.outcome, result.reason)
                     counts.samples.add(result.outcome, key, line)
                     rejected += [(numbers[result.record], line)] if recipe.keep_rejected else []
             for _, line in sorted(rejected, key=itemgetter(0)):  # by record, however records are batched
@@ -317,4 +318,5 @@ def _reject_bad(
     counts.add("bad", record.reason, number=record.count)
     counts.add("bad by source", record.source, number=record.count)
     check_number(bad_before + sum(counts.by("bad").values()), recipe, message)
-    return {"file": record.file, "line": record.line, "byte": record.byte, "reason": reason, "span": span_number}
+    line = {"file": record.file, "line": record.line, "byte": record.byte}
+    return {**line, "kind": BAD_RECORD, "reason": reason, "span": span_number}

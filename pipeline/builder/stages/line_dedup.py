@@ -30,7 +30,7 @@ from ...atomic_directory import result_directory
 from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
-from ..counts.samples import sample_keys
+from ..counts.samples import CUT_LINES, sample_keys
 from ..dedup.key_tables import in_bucket
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
@@ -187,11 +187,11 @@ class PassageRemover:
             characters = row.characters - len(text)
             self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, f"cut: {what} {EARLIER}", passage_lines(row.text, lines))
+            self._reject(row, CUT, CUT_LINES, f"cut: {what} {EARLIER}", passage_lines(row.text, lines))
         else:
             reason = f"{violation.reason} without {what} {EARLIER}"
             self._count(row, WORDS_LEFT)
-            self._reject(row, WORDS_LEFT, reason, row.text)
+            self._reject(row, WORDS_LEFT, WORDS_LEFT, reason, row.text)
 
     def _keep(self, row: PassedDocument) -> None:
         self._writer.add(row)
@@ -200,9 +200,9 @@ class PassageRemover:
     def _count(self, row: PassedDocument, outcome: str) -> None:
         self._counts.add_outcome("filtered", self._source, row.language, outcome, row.characters)
 
-    def _reject(self, row: PassedDocument, outcome: str, reason: str, text: str) -> None:
-        line = rejected_line(row, row.span, reason, text)
-        self._counts.samples.add(outcome, sample_keys([text], self._recipe.seed)[0], line)
+    def _reject(self, row: PassedDocument, title: str, kind: str, reason: str, text: str) -> None:
+        line = rejected_line(row, row.span, kind, reason, text)
+        self._counts.samples.add(title, sample_keys([text], self._recipe.seed)[0], line)
         if self._recipe.keep_rejected:
             write_line(self._rejected, line)
 

@@ -42,7 +42,7 @@ from ...atomic_directory import result_directory
 from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Counts
-from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
+from ..counts.samples import CUT_PASSAGES, ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
 from ..dedup.key_tables import Found, count_buckets, load_found, sort_bucket, write_table
 from ..dedup.minhash import text_hashes
 from ..dedup.word_runs import (
@@ -362,7 +362,7 @@ class PassageCutter:
         left = remove_spans(text, spans)
         self.counts.add_all("passages", {"cut": 1, "characters": len(text) - len(left)})
         reason = f"cut: {len(spans):,} passage{'s' * (len(spans) > 1)} {EARLIER}"
-        line = rejected_line(row, row.span, reason, "\n".join(text[first:end] for first, end in spans))
+        line = rejected_line(row, row.span, CUT_PASSAGES, reason, "\n".join(text[first:end] for first, end in spans))
         self.counts.samples.add(CUT, sample_keys([line["text"]], recipe.seed)[0], line)
         if recipe.keep_rejected:
             write_line(self._rejected, line)
