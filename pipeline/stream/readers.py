@@ -251,9 +251,15 @@ def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
     boundaries = _has_boundaries(config)
     if config.keyed != "hf" or not (boundaries or config.document_maps):
         return
-    row = {"input_ids": [1, 1, 1, 1], "labels": [IGNORE, 1, IGNORE, 1]} | (
-        {"position_ids": [0, 1, 0, 1]} if boundaries else {}
-    )
+    row = {"input_ids": [1, 1, 1, 1], "labels": [IGNORE, 1, IGNORE, 1], "position_ids": [0, 1, 0, 1]}
+    so, cure = "masked tokens would count", "default_data_collator"
+    if boundaries:
+        so = "tokens would attend across documents in spite of boundaries=True"
+        cure += " (SFTTrainer: also SFTConfig(max_length=None, remove_unused_columns=False)), or remove boundaries=True"
+    else:
+        del row["position_ids"]
+    if config.stated_layout().kind == "documents":
+        cure = "DataCollatorForSeq2Seq(tokenizer)"
     for collate in [loader.collate_fn for loader in loaders if loader.batch_size is not None]:
         batch: Any = None
         with suppress(Exception), torch.random.fork_rng(devices=[]):  # a collator of the user may need other keys
@@ -261,24 +267,16 @@ def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
         if not isinstance(batch, Mapping):
             continue
         lost = [key for key, value in row.items() if np.asarray(batch.get(key)).reshape(-1).tolist() != 2 * value]
-        if getattr(getattr(collate, "data_collator", collate), "mlm", False):  # which makes labels on purpose
+        mask = getattr(batch.get("attention_mask"), "ndim", 0)
+        if mask > 2:  # says itself which tokens attend to which
+            lost = [key for key in lost if key != "position_ids"]
+        if getattr(getattr(collate, "data_collator", collate), "mlm", False):  # makes labels on purpose
             lost = [key for key in lost if key == "position_ids"]
-        if boundaries and getattr(batch.get("attention_mask"), "ndim", 0) == 2:
-            what = "adds an attention_mask, with which models ignore where position_ids begin again"
-        elif lost:
-            what = f"drops or changes {lost[-1]} of the rows"
-        else:
-            continue
-        so = (
-            "tokens would attend across documents in spite of boundaries=True"
-            if boundaries
-            else "masked tokens would count"
-        )
-        cure = "transformers.default_data_collator (SFTTrainer: also SFTConfig(max_length=None, remove_unused_columns=False))"
-        if config.stated_layout().kind == "documents":
-            cure = "transformers.DataCollatorForSeq2Seq(tokenizer)"
-        without = ", or remove boundaries=True, as for a model without position_ids" if boundaries else ""
-        raise ConfigError(f"the collator of this loader {what}, so {so}: set data_collator={cure}{without}")
+        if lost or (boundaries and mask == 2):
+            what = f"drops or changes {lost[-1]} of the rows" if lost else ""
+            if boundaries and mask == 2:
+                what = "adds an attention_mask, with which models ignore where position_ids begin again"
+            raise ConfigError(f"the collator of this loader {what}, so {so}: set data_collator=transformers.{cure}")
 
 
 def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:

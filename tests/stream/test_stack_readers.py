@@ -330,3 +330,27 @@ def test_the_first_line_of_each_framework_reads_the_stream(dataset: Path, tmp_pa
     for name, read in found.items():
         assert read == rows[: len(read)], name
         assert len(read) == (4 if "Trainer" in name else 8), name
+
+
+def batches_of_lightning(dataset: Path) -> list[Any]:
+    """Return the batches of three epochs, for the loader that the page gives in place of ``overfit_batches``."""
+    import pytorch_lightning
+
+    seen: list[Any] = []
+
+    class Module(pytorch_lightning.LightningModule):
+        def training_step(self, batch: Any, _: int) -> None:
+            seen.append(batch["input_ids"].tolist())
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pytorch_lightning.Trainer(accelerator="cpu", max_epochs=3, **quiet)
+    trainer.fit(Module(), batched(dataset).take(2).loader(repeat=True))
+    return seen
+
+
+def test_lightning_trains_on_the_same_few_batches_in_each_epoch(dataset: Path) -> None:
+    [found] = run_ranks(batches_of_lightning, 1, dataset)
+    assert found == ids(islice(batched(dataset), 2)) * 3
