@@ -478,9 +478,9 @@ class Stream(IterableDataset[Any]):
         same batches, as in tensor parallelism, pass the same rank. The ranks of a mesh or a group agree on the end of a
         sequential stream with ``epochs``, as all ranks do without this method.
 
-        Environment variables never decide the rank. But ``iter()`` raises ``ConfigError`` if ``WORLD_SIZE`` is above 1 and
-        there is neither a process group nor ``shard``. An iteration that began before the process group raises it too. To read
-        the whole stream in each process on purpose, write ``.shard(0, 1)``.
+        Environment variables never decide the rank. But ``iter()`` raises ``ConfigError`` if torchrun, Slurm, MPI, Horovod or JAX
+        runs several processes, and there is neither a process group nor ``shard``. An iteration that began before the process
+        group raises it too. To read the whole stream in each process on purpose, write ``.shard(0, 1)``.
 
         ``context`` is for context parallelism: a rank and a size, a mesh or a group of the peers that share each row. Each peer
         gets its slice of the ids, of the labels (shifted before they are cut) and of ``position_ids``. ``slices`` says which:
@@ -599,7 +599,8 @@ class Stream(IterableDataset[Any]):
 
         ``keys`` is as in ``loader``, except ``"torchtitan"``; a function gets a row.
 
-        Raises ``ConfigError`` after ``batch``; while iterating, if a loader without Accelerate reads it on several ranks.
+        Raises ``ConfigError`` after ``batch``; while iterating, if a loader without Accelerate reads it on several ranks, and
+        with ``keys="hf"`` if a collator loses the boundaries of documents or the loss masks.
 
         >>> import pipeline
         >>> row = next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).rows(keys="hf")))
