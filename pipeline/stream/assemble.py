@@ -137,8 +137,17 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
 
 
 def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
-    """Return which source of a mix serves each row, on ``world_size`` ranks; None for a single source."""
-    return config.mixture(stream_lanes(config, world_size)) if config.sources.is_mix else None
+    """Return which source of a mix serves each row, on ``world_size`` ranks; None for a single source.
+
+    It counts rows as buckets arrange them.
+    """
+    if not config.sources.is_mix:
+        return None
+    mixture = config.mixture(stream_lanes(config, world_size))
+    if mixture is not None and not config.sequential and config.stated_layout().bucket:
+        reader: Any = _indexed_reader(config)
+        mixture.totals, mixture.begin_of = reader.totals, reader.begin_of  # type: ignore[method-assign]
+    return mixture
 
 
 # Indexed streams.
@@ -151,7 +160,8 @@ def _indexed_reader(config: StreamConfig) -> Reader[Any]:
         order = _order(config, name, source, lanes, config.seed, lanes)
         windows = _windows(config, source, order)
         sources.append(IndexedSource(name, windows, order, config.sequences_of(source)))
-    options = ReaderOptions(config.sources.dtype, config.seed, _document_maps(config), config.mixture(lanes))
+    end = config.end_of_mix if layout.bucket and config.stopping_strategy is not None else None
+    options = ReaderOptions(config.sources.dtype, config.seed, _document_maps(config), config.mixture(lanes), end)
     return layout.reader(sources, options)
 
 

@@ -17,7 +17,7 @@ from .function_identity import DocumentMap, Filter
 from .layout import DocumentLayout, Layout
 from .order import Sequences
 from .order.interleave import GROUP
-from .order.mixture import Changes, Mixture, Weights
+from .order.mixture import Changes, Mixture, Served, Weights
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class StreamConfig:
 
     - ``filters`` choose documents, ``document_maps`` change them.
     - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix; ``changed_weights`` replace
-      ``weights`` after ``set_weights``.
+      ``weights`` after ``set_weights``, and ``served`` are the rows before the first of them, if it does not begin at 0.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
     - ``cut``: batches cut each row of the layout into rows of so many tokens; None keeps rows whole.
     - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
@@ -68,6 +68,7 @@ class StreamConfig:
     document_maps: tuple[DocumentMap, ...] = ()
     weights: Changes | Schedule = ()
     changed_weights: Changes = ()
+    served: Served = ()
     stopping_strategy: str | None = None
     epochs: int | None = None
     seed: int | None = None
@@ -233,7 +234,7 @@ class StreamConfig:
         if not self.sources.is_mix:
             return None
         segments = [(self.row_of_change(sequence, lanes), shares) for sequence, shares in self.changes]
-        return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments)
+        return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments, self.served)
 
     def row_of_change(self, sequence: int, lanes: int) -> int:
         """Return the row of the lanes at which weights that are stated from a global sequence on take effect.

@@ -37,12 +37,16 @@ class IndexedSource(NamedTuple):
 
 
 class ReaderOptions(NamedTuple):
-    """Options of readers: ``dtype`` is that of ids, ``maps`` change documents; in a mix, ``mixture`` chooses a row's source."""
+    """Options of readers: ``dtype`` is that of ids, ``maps`` change documents; in a mix, ``mixture`` chooses a row's source.
+
+    ``end`` is the number of sequences after which a stopping strategy ends the mix.
+    """
 
     dtype: np.dtype[Any]
     seed: int | None = None
     maps: DocumentMaps | None = None
     mixture: Mixture | None = None
+    end: int | None = None
 
 
 class Location(NamedTuple):
@@ -206,13 +210,14 @@ class BucketedDocuments(DocumentSequences):
     def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, longest: int | None, bucket: int) -> None:
         super().__init__(lanes, options, longest)
         self._bucket = bucket
-        self._seed = options.seed
-        self._group = weak_lru_cache(self._arrange, 2)
+        self._seed, self._end = options.seed, options.end
+        self._group = weak_lru_cache(self._arrange, 4)
+        self._listed_ends = weak_lru_cache(self._list_ends, 256)
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
-        located = [(source, self._sources[source].location(at)) for source, at in self._positions(step.indices())]
-        return self._documents(located)
+        positions = self._positions(step.indices(), loads=True)
+        return self._documents([(source, self._sources[source].location(at)) for source, at in positions])
 
     def locate(self, indices: Int) -> list[Location]:
         """Return the location of the document of each sequence."""
@@ -224,32 +229,62 @@ class BucketedDocuments(DocumentSequences):
         first, arranged = self._group_of(before)
         return first + arranged.index((source, position))
 
-    def _positions(self, indices: Int) -> list[tuple[int, int]]:
+    def totals(self, i: int) -> Int:
+        """Return how many of the first ``i`` sequences of a mix each source serves."""
+        assert self._mixture is not None
+        if i % (GROUP * self._bucket) == 0 or i == self._end:
+            whole: Int = self._mixture.totals(i)
+            return whole
+        first, arranged = self._group_of(i)
+        inside = [source for source, _ in arranged[: i - first]]
+        counts: Int = self._mixture.totals(first) + np.bincount(inside, minlength=len(self._sources))
+        return counts
+
+    def begin_of(self, source: int, number: int) -> int | None:
+        """Return the first sequence index that serves sequence ``number``, the first of epoch 1, or a later one of a source."""
+        assert self._mixture is not None
+        if (before := self._mixture.begin_of(source, number)) is None:
+            return None
+        first, arranged = self._group_of(before)
+        again = (k for k, (at, position) in enumerate(arranged) if at == source and position >= self._sources[at].units)
+        return first + next(again)
+
+    def _positions(self, indices: Int, *, loads: bool = False) -> list[tuple[int, int]]:
         """Return the source of each sequence, and the position there."""
-        groups = ((index, *self._group_of(index)) for index in indices.tolist())
+        groups = ((index, *self._group_of(index, loads=loads)) for index in indices.tolist())
         return [arranged[index - first] for index, first, arranged in groups]
 
-    def _group_of(self, index: int) -> tuple[int, list[tuple[int, int]]]:
+    def _group_of(self, index: int, *, loads: bool = False) -> tuple[int, list[tuple[int, int]]]:
         """Return the result of `_arrange` for the group of a sequence index."""
         epoch = 0 if self._mixture is not None else self._sources[0].sequences.epoch(index)
-        group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket))
+        group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket), loads)
         return group
 
-    def _arrange(self, epoch: int, group: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return the first sequence index of a group's part in the epoch, and the source and position of each sequence."""
+    def _list_ends(self, source: int, epoch: int, number: int) -> Int:
+        return self._sources[source].windows.maker.listing(epoch, number).ends
+
+    def _arrange(self, epoch: int, group: int, loads: bool) -> tuple[int, list[tuple[int, int]]]:
+        """Return the first sequence index of a group's part in the epoch, and the source and position of each sequence.
+
+        With ``loads``, the group is read next, so its windows are requested; else no token is read.
+        """
         size = GROUP * self._bucket
         first, stop = group * size, (group + 1) * size
+        if self._end is not None:
+            stop = min(stop, self._end)
         if self._mixture is None:
             order = self._sources[0].sequences
             first, stop = max(order.first(epoch), first), min(order.first(epoch + 1), stop)
         starts, lengths = [(0, 0)] * (stop - first), np.zeros(stop - first, np.int64)
         for source, rows, indices, positions in self._served(np.arange(first, stop)):
             lanes, begins = self._sources[source], positions.tolist()
-            # All windows of the group are needed until the group has been read.
-            lanes.prepare(zip((indices % lanes.sequences.lanes).tolist(), begins, strict=True))
+            if loads:  # all windows of the group are needed until the group has been read
+                lanes.prepare(zip((indices % lanes.sequences.lanes).tolist(), begins, strict=True))
             for row, position in zip(rows, begins, strict=True):
-                window, number = lanes.location(position)
-                lengths[row] = window.ends[number + 1] - window.ends[number]
+                of_epoch, number, begin, _ = lanes.window_of(position)
+                window, at = (of_epoch, number), position - begin
+                ends = lanes.windows.get(window).ends if loads else self._listed_ends(source, *window)
+                lengths[row] = ends[at + 1] - ends[at]
                 starts[row] = source, position
         key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
         return first, [starts[number] for number in arrange(lengths, first, self._bucket, key).tolist()]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, did_you_mean
 from .arguments import check_choice
+from .assemble import make_mixture
+from .order.interleave import GROUP
 from .order.mixture import PERIOD, Changes, Weights, quotas, weights_to_json
 from .position import MAX_NUMBER
 from .schedule import Schedule, parse_tokens
@@ -182,7 +184,7 @@ def _count(config: StreamConfig, tokens: int) -> MixPlan:
     is off by the rows of one period at most.
     """
     lanes = 1 if config.sequential else config.lane_count
-    mixture = config.mixture(lanes)
+    mixture = config.mixture(1) if config.sequential else make_mixture(config, 1)
     assert mixture is not None
     names, counted, row_tokens = mixture.names, config.sources.counted, config.tokens_of_rows
     epochs = [config.sequences_of(counted[name]) for name in names]
@@ -211,8 +213,11 @@ def _count(config: StreamConfig, tokens: int) -> MixPlan:
         {"begin": tokens_before(begin), "end": tokens_before(end), "sources": between(begin, end)}
         for begin, end in config.phases_until(rows, lanes)
     ]
-    parts = [between(rows * k // _COLUMNS, max(1, rows * (k + 1) // _COLUMNS)) for k in range(_COLUMNS)]
-    so_far = [between(0, rows * (k + 1) // _COLUMNS) for k in range(_COLUMNS)]
+    bucket = config.stated_layout().bucket
+    group = GROUP * bucket if bucket and not config.sequential else 1  # counted without reading how long documents are
+    ends = [min(rows, -(-(rows * k // _COLUMNS) // group) * group) for k in range(_COLUMNS + 1)]
+    parts = [between(begin if begin < end else max(0, end - group), max(1, end)) for begin, end in pairwise(ends)]
+    so_far = [between(0, end) for end in ends[1:]]
     course = {
         name: {"share": [part[name]["share"] for part in parts], "epochs": [part[name]["epochs"] for part in so_far]}
         for name in names

@@ -76,4 +76,6 @@ def shape(config: StreamConfig, world_size: int) -> dict[str, Any]:
             shape |= {"weights": weights.to_json() | {"sequences": config.phases}}
         else:
             shape |= {"weights": weights_to_json(weights)}
+        if layout.bucket and config.stopping_strategy is not None:
+            shape |= {"end": config.end_of_mix}
     return {**shape, "data": sources.fingerprints()}

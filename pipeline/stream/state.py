@@ -27,10 +27,12 @@ from ..errors import StateError
 from .arguments import MAX_ROWS
 from .config import StreamConfig
 from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
+from .layout import DocumentLayout
+from .order.interleave import GROUP
 from .order.mixture import exact_weights, weights_from_json, weights_to_json
 from .position import MAX_NUMBER, Position, WorkerContext
 from .schedule import Schedule
-from .shape import sequential_lanes, shape
+from .shape import sequential_lanes, shape, stream_lanes
 
 STATE_VERSION = 3
 _VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and counts epochs instead of passes
@@ -42,6 +44,10 @@ _CURES = {
     "weights": (
         "; give mix() the weights that the run began with: the state remembers changes by set_weights(), and more can follow "
         "load_state_dict()"
+    ),
+    "end": (
+        "; the end of a mix decides the rows of its last group of buckets: load the state with the stopping_strategy that it was "
+        "saved with, or without one if an earlier release saved it"
     ),
     "ranks": "; the ranks share a live source: go on with as many ranks as before",
     "global_batch": "; a sequential stream needs as many rows in a global batch (ranks x batch size) as before",
@@ -91,7 +97,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     belongs to another rank. It also raises if lanes are missing, except in a worker, which needs only some.
     """
     saved = parse_state(state, context.rank)
-    _refuse_other_shape(saved.shape, config, context)
+    _refuse_other_shape(saved.shape, saved.sequence_index, config, context)
     if saved.workers != context.workers:
         raise StateError(
             f"a loader of {saved.workers} workers saved this state, which has one worker's part of the position, but it is "
@@ -116,7 +122,7 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
         _pass_number(saved, config),
         saved.given,
         saved.bound_to,
-        _weights(saved.weights, config) if config.sources.is_mix else None,
+        _weights(saved.weights, config, context) if config.sources.is_mix else None,
         _lanes(saved.lanes, config, context) if config.sequential else None,
     )
 
@@ -211,13 +217,18 @@ def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
     return rank, part
 
 
-def _refuse_other_shape(saved: dict[str, Any], config: StreamConfig, context: WorkerContext) -> None:
+def _refuse_other_shape(
+    saved: dict[str, Any], sequence_index: int, config: StreamConfig, context: WorkerContext
+) -> None:
     """Raise ``StateError`` for the first field that differs, causes before effects. ``epochs`` may be larger than before."""
     current = shape(config, context.world_size)
     for field in {**_CAUSES, **current, **saved}:
         before, now = (fields.get(field, _CAUSES.get(field)) for fields in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
             continue
+        size = GROUP * ((config.layout or DocumentLayout()).bucket or 1)
+        if field == "end" and sequence_index <= min(filter(None, (before, now))) // size * size:
+            continue  # before the last group
         if before != now:
             cure = _CURES.get(field, "")
             hashes = before if field == "data" and isinstance(before, dict) else {}
@@ -362,7 +373,7 @@ def _stated_weights(config: StreamConfig) -> list[list[Any]]:
     return [] if isinstance(config.weights, Schedule) else weights_to_json(config.weights)
 
 
-def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[list[Any]] | None:
+def _weights(schedule: list[list[Any]] | None, config: StreamConfig, context: WorkerContext) -> list[list[Any]] | None:
     """Return the changed weights in a state; None if unchanged. ``StateError`` if they are not weights of this mix's sources."""
     if schedule == _stated_weights(config):
         return schedule or None
@@ -370,13 +381,19 @@ def _weights(schedule: list[list[Any]] | None, config: StreamConfig) -> list[lis
         raise StateError(f"weights are missing in the state of a mix; {_EDIT_CURE}")
     names = list(config.sources.by_name)
     try:
-        starts = [_number("weights", start) for start, _ in schedule]
-        written = [share for _, shares in schedule for share in shares.values()]
+        starts = [_number("weights", start) for start, *_ in schedule]
+        written = [share for _, shares, *_ in schedule for share in shares.values()]
         sound = all(isinstance(share, str) and _SHARE.fullmatch(share) for share in written)
         if sound:
-            exact = tuple((start, exact_weights(shares, names)) for start, shares in weights_from_json(schedule))
-            sound = starts[:1] == [0] and starts == sorted(starts) and weights_to_json(exact) == schedule
-    except (TypeError, ValueError, AttributeError, ZeroDivisionError):  # ConfigError is a ValueError
+            changes, served = weights_from_json(schedule)
+            exact = tuple((start, exact_weights(shares, names)) for start, shares in changes)
+            sound = starts == sorted(starts) and weights_to_json(exact, served) == schedule
+            rows, lanes = [sum(_number("weights", count) for count in lane) for lane in served], 0
+            if starts[0] or served:
+                lanes = stream_lanes(config, context.world_size)
+                sound &= {*map(len, served)} == {len(names)} and {*rows} == {config.row_of_change(starts[0], lanes)}
+            sound &= len(served) == lanes
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError, IndexError):  # ConfigError is a ValueError
         sound = False
     if not sound:
         raise _edited("weights", schedule, f"shares of {', '.join(names)}")

@@ -779,6 +779,7 @@ class Stream(IterableDataset[Any]):
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix, from the next row of its lanes on; every ``iter()`` continues from there.
 
+        With ``.documents(bucket=b)``, the change waits for the end of the current group of 64 * ``b`` rows.
         ``weights`` maps every source to its share. Earlier sequences stay as they were, so no source loses or repeats one. A
         state remembers the change; load it into a ``mix`` with the weights that the run began with. Raises ``ConfigError``
         for a stream that is no mix, or has a ``stopping_strategy``; ``StateError`` as `skip` does.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, count, islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pipeline
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StateError
 from pipeline.notices import say_once
 from tests.helpers.text_samples import write_sources
 from tests.stream.order_oracle import key, permutation
@@ -326,3 +327,55 @@ def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
     stream = mixed(folder, ARRAYS, stopping_strategy="first_exhausted").pack(8)
     with pytest.raises(ConfigError, match="stopping_strategy='first_exhausted' is counted from its first weights"):
         stream.set_weights({"array": 1, "tiny": 1})
+
+
+def bucketed(stopping_strategy: str | None, lanes: int = 1) -> pipeline.Stream:
+    drawn = random.Random(1)
+    lengths = {
+        name: [drawn.randint(1, 30) + more for _ in range(n)] for name, n, more in (("a", 650, 0), ("b", 300, 40))
+    }
+    data = {
+        name: pipeline.ShardDataset.from_tokens(np.repeat(np.arange(len(each)), each), lengths=each)
+        for name, each in lengths.items()
+    }
+    mixed = pipeline.mix(data, {"a": 0.6, "b": 0.4}, stopping_strategy=stopping_strategy)
+    return mixed.shuffle(seed=0, lanes=lanes).documents(bucket=4, source=True)
+
+
+def documents_of(rows: Iterable[Any]) -> list[tuple[int, int]]:
+    return [(int(row["source"]), int(row["input_ids"][0])) for row in rows]
+
+
+@pytest.mark.parametrize(("strategy", "whole"), [("first_exhausted", 1), ("all_exhausted", 0)])
+def test_a_mix_of_buckets_ends_with_the_documents_of_the_mix_without_buckets(strategy: str, whole: int) -> None:
+    rows = documents_of(bucketed(strategy))
+    counts = Counter(rows)
+    assert {count for (source, _), count in counts.items() if source == whole} == {1}  # its epoch ends with the mix
+    assert len({document for source, document in counts if source == whole}) == (650, 300)[whole]
+    size = 64 * 4
+    last = len(rows) // size * size
+    assert rows[:last] == documents_of(islice(bucketed(None), last))
+    for index in (0, 100, last, len(rows) - 9):
+        resumed = bucketed(strategy)
+        resumed.load_state_dict(bucketed(strategy).state_dict() | {"sequence_index": index})
+        assert documents_of(resumed) == rows[index:]
+        without_end = bucketed(None).state_dict() | {"sequence_index": index}  # as an earlier release wrote it
+        if index <= last:
+            resumed.load_state_dict(without_end)
+        else:
+            with pytest.raises(StateError, match=r"end was None .* the stopping_strategy that it was saved with"):
+                resumed.load_state_dict(without_end)
+
+
+def test_the_counts_of_a_mix_of_buckets_are_those_of_the_rows_given() -> None:
+    stream, counts = bucketed(None, lanes=16), [0, 0]
+    for number, row in enumerate(islice(stream, 600), 1):
+        counts[int(row["source"])] += 1
+        if number % 37 == 0:
+            assert [source["sequences"] for source in stream.stats()["sources"].values()] == counts
+    resumed = bucketed(None, lanes=16)
+    resumed.load_state_dict(stream.state_dict())
+    assert [source["sequences"] for source in resumed.stats()["sources"].values()] == counts
+    plan = bucketed(None, lanes=16).plan(tokens=20_000)
+    planned = Counter(source for source, _ in documents_of(islice(bucketed(None, lanes=16), plan.rows)))
+    assert [source["rows"] for source in plan.sources.values()] == [planned[0], planned[1]]

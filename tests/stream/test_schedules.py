@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import chain, islice, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -281,3 +282,39 @@ def test_documents_of_texts_have_no_positions_in_tokens() -> None:
     texts = {name: pipeline.TextDataset([{"text": "to be"}], "bytes") for name in NAMES}
     with pytest.raises(ConfigError, match=r"give the schedule in steps.*\.pack\(\) rows"):
         next(iter(pipeline.mix(texts, decay()).documents()))
+
+
+def test_many_changes_keep_the_order_of_a_schedule_and_a_small_state() -> None:
+    drawn, names = np.random.default_rng(0), ("books", "code", "web")
+    points = [(7 * number, dict(zip(names, drawn.integers(0, 9, 3).tolist(), strict=True))) for number in range(25)]
+    points = [(at, weights | {"web": weights["web"] + 1}) for at, weights in points]
+
+    def make(weights: Any) -> pipeline.Stream:
+        data = {name: pipeline.ShardDataset.from_tokens(np.arange(900) + 1000 * n) for n, name in enumerate(names)}
+        return pipeline.mix(data, weights).shuffle(seed=3, lanes=4).pack(8).batch(4)
+
+    scheduled = make(pipeline.Schedule(points, unit="steps", global_batch=4))
+    expected = ids(islice(scheduled, 7 * 25 + 20))
+    stream, got = make(points[0][1]), []
+    for _, weights in points[1:]:
+        got += ids(islice(stream, 7))
+        stream.set_weights(weights)
+        state = json.dumps(stream.state_dict())
+        assert len(state) < 1500
+        resumed = make(points[0][1])
+        resumed.load_state_dict(json.loads(state))
+        assert ids(islice(resumed, 9))[:7] == expected[len(got) : len(got) + 7]
+        assert resumed.state_dict()["weights"] == stream.state_dict()["weights"]
+        stream = resumed if len(got) % 2 else stream
+        stream.load_state_dict(json.loads(state))
+    got += ids(islice(stream, 27))
+    assert got == expected
+    counts = {name: source["sequences"] for name, source in stream.stats()["sources"].items()}
+    assert counts == {name: source["sequences"] for name, source in scheduled.stats()["sources"].items()}
+    for call in (lambda: stream.trace(3), lambda: stream.seen("0")):
+        with pytest.raises(ConfigError, match=r"set_weights.*load a state that was saved before that sequence"):
+            call()
+    changes = json.loads(json.loads(state)["weights"])
+    changes[0][2][1][0] += 1
+    with pytest.raises(StateError, match="weights of a state must be shares of"):
+        make(points[0][1]).load_state_dict(json.loads(state) | {"weights": json.dumps(changes)})

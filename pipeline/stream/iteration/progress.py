@@ -118,9 +118,11 @@ def stats_at(
     columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
     served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
     if len(config.phases) > 1:
-        phases = [
-            mixture.shares_between(*phase) for phase in config.phases_until(position.sequence_index, mixture.lanes)
-        ]
+        phases = {
+            str(number): mixture.shares_between(*phase)
+            for number, phase in enumerate(config.phases_until(position.sequence_index, mixture.lanes))
+            if phase[0] >= mixture.starts[0] * mixture.lanes
+        }
         for name, source in served.items():
-            source["phases"] = {str(number): phase[name] for number, phase in enumerate(phases)}
+            source["phases"] = {number: phase[name] for number, phase in phases.items()}
     return {"epoch": min(epochs), "sources": served}

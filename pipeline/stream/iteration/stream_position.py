@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...errors import ConfigError, StateError
 from ...notices import say_once
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..config import StreamConfig
-from ..order.mixture import exact_weights, weights_from_json, weights_to_json
+from ..order.mixture import PERIOD, Changes, Served, exact_weights, quotas, weights_from_json, weights_to_json
 from ..position import MAX_NUMBER, Position, WorkerContext
 from ..ranks import Ranks
 from ..shape import stream_lanes
@@ -26,6 +27,8 @@ from .passes import Passes
 from .progress import IterationProgress, stats_of_workers
 from .shared_bookmark import SharedBookmark
 from .user_stages import Positioned
+
+_KEPT_CHANGES = 8  # of weights, in a state
 
 
 class StreamPosition:
@@ -75,7 +78,8 @@ class StreamPosition:
         """Return the config with the weights that hold at a position."""
         if position.weights is None:
             return self._config
-        return replace(self._config, changed_weights=weights_from_json(position.weights))
+        changes, served = weights_from_json(position.weights)
+        return replace(self._config, changed_weights=changes, served=served)
 
     def stats(self) -> dict[str, Any]:
         """Return the counts and times of the latest iterator, or of a loader's workers if they read later."""
@@ -312,9 +316,31 @@ class StreamPosition:
             )
         lanes = stream_lanes(config, self.world_size)
         begin = -(-position.sequence_index // lanes) * lanes
-        kept = tuple(change for change in self.config_at(position).changes if change[0] < begin or change[0] == 0)
-        changed = (*kept, (begin, exact_weights(weights, list(config.sources.by_name))))
-        self._move(self._bookmark().move(replace(position, weights=weights_to_json(changed))), "set_weights")
+        before = self.config_at(position)
+        kept = tuple(change for change in before.changes if change[0] < begin or change[0] == before.changes[0][0])
+        # As they act, since exact ones may take many digits.
+        rows = quotas(exact_weights(weights, list(config.sources.by_name)))
+        changed = (*kept, (begin, {name: Fraction(count, PERIOD) for name, count in rows.items()}))
+        written = weights_to_json(*self._without_early_changes(before, changed, position, lanes))
+        self._move(self._bookmark().move(replace(position, weights=written)), "set_weights")
+
+    def _without_early_changes(
+        self, before: StreamConfig, changed: Changes, position: Position, lanes: int
+    ) -> tuple[Changes, Served]:
+        """Return the changes that a state keeps: the latest ones, and all since the beginning of a pass, which may be read again.
+
+        Of earlier changes, the numbers of rows that they gave are enough to go on.
+        """
+        read = self.passes.bounds(position)[0] if self.passes.exist else position.sequence_index
+        first = len(changed) - _KEPT_CHANGES
+        while first > 0 and before.row_of_change(changed[first][0], lanes) * lanes > read:
+            first -= 1
+        if first <= 0:
+            return changed, before.served
+        mixture = before.mixture(lanes)
+        assert mixture is not None
+        row = before.row_of_change(changed[first][0], lanes)
+        return changed[first:], [mixture.counts(row, lane) for lane in range(lanes)]
 
     def _move(self, bookmark: Bookmark, what: str, start: Position | None = None) -> None:
         """Set the bookmark. Unread iterators stay valid if they begin at ``start`` of the pass that is read next."""

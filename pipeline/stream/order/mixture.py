@@ -25,6 +25,9 @@ _SMALLEST = Decimal("1e-30")
 _SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
 Changes = tuple[tuple[int, Weights], ...]  # the weights from each sequence index on
+Served = Sequence[
+    Sequence[int]
+]  # for each lane, the rows of each source before the first change, if earlier ones are forgotten
 
 
 def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, Fraction]:
@@ -82,13 +85,22 @@ def _decimal(number: Any) -> Decimal:
     return Decimal(number.numerator) / number.denominator if isinstance(number, Fraction) else Decimal(str(number))
 
 
-def weights_to_json(changes: Changes) -> list[list[Any]]:
-    """Return changes as plain JSON, with weights as exact fractions."""
-    return [[sequence, {name: str(share) for name, share in weights.items()}] for sequence, weights in changes]
+def weights_to_json(changes: Changes, served: Served = ()) -> list[list[Any]]:
+    """Return changes as plain JSON, with weights as exact fractions; ``served`` goes with the first one."""
+    written: list[list[Any]] = [
+        [sequence, {name: str(share) for name, share in weights.items()}] for sequence, weights in changes
+    ]
+    if served:
+        written[0].append(served)
+    return written
 
 
-def weights_from_json(value: Sequence[Sequence[Any]]) -> Changes:
-    return tuple((sequence, {name: Fraction(share) for name, share in weights.items()}) for sequence, weights in value)
+def weights_from_json(value: Sequence[Sequence[Any]]) -> tuple[Changes, Served]:
+    """Return the arguments of `weights_to_json`."""
+    changes = tuple(
+        (sequence, {name: Fraction(share) for name, share in weights.items()}) for sequence, weights, *_ in value
+    )
+    return changes, value[0][2] if len(value[0]) > 2 else ()
 
 
 def quotas(weights: Weights) -> dict[str, int]:
@@ -131,10 +143,18 @@ def _say_rounded(weights: Weights, rows: Mapping[str, int]) -> None:
 class Mixture:
     """Says which source serves each row of each lane.
 
-    ``segments`` are pairs of a row and the weights from there on; the first row is 0.
+    ``segments`` are pairs of a row and the weights from there on. The first row is 0, unless ``served`` has the rows of each
+    source that come before it in each lane. Raises ``ConfigError`` if asked for such a row.
     """
 
-    def __init__(self, names: Sequence[str], seed: int, lanes: int, segments: Sequence[tuple[int, Weights]]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        seed: int,
+        lanes: int,
+        segments: Sequence[tuple[int, Weights]],
+        served: Served = (),
+    ) -> None:
         self.names = sorted(names)
         self.seed = seed
         self.lanes = lanes
@@ -148,7 +168,8 @@ class Mixture:
         self._period = weak_lru_cache(self._make_period, 2 * lanes + 8)
         self.totals = weak_lru_cache(self._count_totals, 64)
         self._before = weak_lru_cache(self._count_before, None)  # every row asks
-        self._counted: dict[int, list[list[int]]] = {}  # for each lane, the rows of each source before each segment
+        # For each lane, the rows of each source before each segment.
+        self._counted: dict[int, list[list[int]]] = {lane: [list(rows)] for lane, rows in enumerate(served)}
 
     def source(self, row: int, lane: int) -> tuple[int, int]:
         """Return the source that serves a lane's row, and how many earlier rows of the lane it serves."""
@@ -187,8 +208,9 @@ class Mixture:
 
     def counts(self, row: int, lane: int) -> list[int]:
         """Return how many of a lane's rows before ``row`` each source serves."""
-        segment = self._segment(max(0, row - 1)) if row else 0
-        return self._counts_in(segment, row, lane)
+        if row == self.starts[0]:
+            return list(self._before(0, lane))
+        return self._counts_in(self._segment(row - 1), row, lane) if row else [0] * len(self.names)
 
     def end(self, sizes: Sequence[int], *, of_all: bool) -> int:
         """Return after how many sequences the mix ends, if source ``s`` has ``sizes[s]`` sequences in its first epoch.
@@ -234,6 +256,8 @@ class Mixture:
 
     def row_of(self, source: int, lane: int, number: int) -> int | None:
         """Return the row of a lane that a source serves after ``number`` earlier ones; None if there is no such row."""
+        if number < self._before(0, lane)[source]:
+            self._segment(-1)
         for segment, (begin, row_quotas) in enumerate(zip(self.starts, self.quotas, strict=True)):
             left, quota = number - self._before(segment, lane)[source], int(row_quotas[source])
             if quota == 0 or left < 0:
@@ -246,6 +270,11 @@ class Mixture:
         return None
 
     def _segment(self, row: int) -> int:
+        if row < self.starts[0]:
+            raise ConfigError(
+                f"after many calls of set_weights(), a state keeps the weights since sequence {self.starts[0] * self.lanes} "
+                "alone, and earlier ones are asked for: load a state that was saved before that sequence"
+            )
         return bisect_right(self.starts, row) - 1
 
     def _counts_in(self, segment: int, row: int, lane: int) -> list[int]:
