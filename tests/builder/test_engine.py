@@ -20,6 +20,7 @@ from pipeline.builder.engine.ray import check_address
 from pipeline.errors import BuildError, ConfigError
 from pipeline.signals import reraise_swallowed_signals
 from tests.helpers import interpreters
+from tests.helpers.local_server import answering
 
 
 def square(number: int) -> int:
@@ -120,7 +121,10 @@ def test_a_ray_address_where_nothing_answers_is_refused_at_once_with_the_cure() 
             with pytest.raises(ConfigError, match=f"--ray-address {address}: nothing answers there.*`ray start --head"):
                 check_address(address)
         unused.listen()
-        check_address(f"127.0.0.1:{port}")
+        with pytest.raises(ConfigError, match=f"--ray-address 127.0.0.1:{port}: nothing answers there .*timed out"):
+            check_address(f"127.0.0.1:{port}", answer_seconds=0.01)
+    with answering(b"\0\0", b"\6\4\0\0\0\0\0") as address:
+        check_address(address)
     check_address("auto")
 
 

@@ -34,6 +34,12 @@ _NOTICE_SECONDS = 10.0  # between two warnings that no unit runs
 _HEAD_SECONDS = 15.0  # for the head to answer again: somebody may restart it
 _ANSWER_SECONDS = 5.0  # for the actor that knows which units have begun to answer
 _CLIENT_SECONDS = "4"  # for each of the three tries by Ray's client, which ray:// addresses use
+_RAY_SECONDS = (
+    "900"  # until Ray ends this process because the head is gone: our checks must come first on a busy machine
+)
+_PREFACE = (
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
+)  # how a client of gRPC begins: empty settings
 _LEAST_FREE = 256 << 20  # bytes of disk
 _EXTRAS = ("s3fs", "gcsfs", "adlfs", "fastwarc", "resiliparse", "trafilatura", "spacy")  # packages and modules
 _ROOT = Path(__file__).resolve().parents[3]
@@ -69,6 +75,8 @@ class RayEngine(Engine):
         """
         for name in ("INITIAL", "MAX"):  # read when Ray is imported
             os.environ.setdefault(f"RAY_CLIENT_{name}_CONNECTION_TIMEOUT_S", _CLIENT_SECONDS)
+        if address:
+            os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _RAY_SECONDS)
         import ray
 
         self._ray: Any = ray
@@ -336,13 +344,21 @@ def _connect(ray: Any, workers: int | None, address: str | None) -> None:
         ) from None
 
 
-def check_address(address: str) -> None:
-    """Raise ``ConfigError`` if nothing answers at ``HOST:PORT`` or ``ray://HOST:PORT``. Ray itself would wait for minutes."""
+def check_address(address: str, answer_seconds: float = _HEAD_SECONDS) -> None:
+    """Raise ``ConfigError`` if nothing answers at ``HOST:PORT`` or ``ray://HOST:PORT``. Ray itself would wait for minutes.
+
+    A head that is alive answers a client of gRPC. The system accepts connections even if the head hangs.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         return  # "auto" and "local", which Ray resolves by itself
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "1":
+                connection.settimeout(answer_seconds)
+                connection.sendall(_PREFACE)
+                if not connection.recv(1):
+                    raise ConnectionResetError("it closed the connection")
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"--ray-address {address}: nothing answers there ({error}); start a cluster with `ray start --head --port=6379`, "
