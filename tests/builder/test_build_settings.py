@@ -205,7 +205,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dedup": "false"}, "dedup must be true or false, got 'false'"),
     ({"tokenizer": 32000}, "tokenizer must be text, got 32000 .Hugging Face name, .*bytes, or train:N.$"),
     ({"language": {"en": 0.99}}, "language must be a list, or text .*, got .*as in en,de=0.7"),
-    ({"rules": None}, "rules must be a list, or text .*, got None .rule sets and rule files"),
+    ({"rules": None}, "rules must be a list, or text .*, got None .rule sets, rule files and limits"),
     ({"max_tokens": "inf"}, "max_tokens 'inf': write SOURCE=NUMBER"),
     ({"transforms": len}, "transforms must be a list, or text .* got <built-in .*as in my_module:drop_blocked"),
     ({"eos": None}, "eos must be text, got None .*always .default., never, or TOKEN"),
