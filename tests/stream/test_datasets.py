@@ -62,8 +62,11 @@ def test_data_of_any_kind_is_opened_by_its_name(folder: Path, tmp_path: Path) ->
     for call, words in (
         (lambda: opened(tmp_path / "cut.tar"), r"cut\.tar: .* not a tar"),
         (lambda: opened(tmp_path / "empty.tar"), r"empty\.tar: no samples"),
-        (lambda: opened([tmp_path / "a.npy"]), r"one local file, got \[PosixPath\('.*/a\.npy'\)\]$"),
-        (lambda: opened(tmp_path / "no.npy"), r"one local file, got PosixPath\('.*/no\.npy'\)$"),
+        (
+            lambda: opened([tmp_path / "a.npy"]),
+            r"one local file, got \[PosixPath\('.*/a\.npy'\)\]; .* shardwright import$",
+        ),
+        (lambda: opened(tmp_path / "no.npy"), r"one local file, got PosixPath\('.*/no\.npy'\); .* shardwright import$"),
         (lambda: opened(tmp_path / "a.npy", split="val"), r"a\.npy: an array of tokens has no split 'val'"),
         (lambda: opened([{"text": "to be"}], split="val"), r"^list: text has no split 'val'"),
         (
