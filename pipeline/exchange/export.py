@@ -66,6 +66,11 @@ def export_tokens(
     source = _Source(folder, ShardAccess(requests=folder.requests), manifest)
     progress = progress or Progress()
     tokens = sum(split.tokens for split in manifest.splits.values())
+    if redacted := manifest.redacted_documents:
+        warn(
+            f"{folder.base}: {len(redacted):,} documents were redacted, and the export has end-of-text ids in their place; to "
+            "leave them out, export a copy that shardwright redact --drop wrote"
+        )
     with new_directory(output) as directory, progress.bar("export", tokens, "tokens") as advance:
         splits = {}
         for name, split in sorted(manifest.splits.items()):
@@ -152,6 +157,8 @@ def _write_flat(directory: Path, split: str, source: _Source, advance: Callable[
         lost += int(((before[last] - before[last - lengths] != 1) | (before[last] == before[last - 1])).sum())
 
     dtype = _write_array(directory, split, source, advance, source.dtype, count)
+    names = {info.name for info in source.manifest.splits[split].shards}
+    lost -= sum(one["tokens"] > 1 and one["shard"] in names for one in source.manifest.redacted_documents)
     if lost:
         warn(
             f"{split}.bin: {lost:,} of {source.manifest.splits[split].documents:,} documents hold the end-of-text id {ends} "

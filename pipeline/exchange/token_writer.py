@@ -132,7 +132,7 @@ class _Spool:
     bad: Counter[str] = field(default_factory=Counter)
     names: dict[str, None] = field(default_factory=dict)  # of all fields, in the order of their first use
     closed: int = 0  # documents that lacked the end-of-text id
-    empty: int = 0  # documents without an id
+    blank: Counter[int] = field(default_factory=Counter)  # documents of end-of-text ids only, by their lengths
     greatest: int = 0
 
     @property
@@ -161,10 +161,11 @@ class _Spool:
                     self._refuse(document, number, error)
                     continue
                 self.greatest = max(self.greatest, int(tokens.max(initial=0)))
-                self.empty += not len(tokens)
                 if not len(tokens) or tokens[-1] != self.eos_id:
                     tokens = np.append(tokens, end)
                     self.closed += 1
+                if (tokens == self.eos_id).all():
+                    self.blank[len(tokens)] += 1
                 tokens_file.write(tokens.data)
                 hashes.write(hashlib.blake2b(tokens.astype("<u4", copy=False).data, digest_size=16).digest())
                 fields.write(line)
@@ -207,14 +208,16 @@ class _Spool:
 
     def stats(self) -> BuildStats:
         """Return the counts for the manifest."""
-        number, copies = len(self.lengths), self._copies()
+        number, copies = len(self.lengths), self._copies() - sum(count - 1 for count in self.blank.values())
         notes = [f"{copies:,} documents are exact copies of others, and are kept"] if copies else []
         if self.closed:
             notes.append(
                 f"{self.closed:,} documents lacked the end-of-text id {self.eos_id} at their end: it was added"
             )
-        if self.empty:
-            notes.append(f"{self.empty:,} documents are empty: they hold only the end-of-text id")
+        if empty := self.blank[1]:
+            notes.append(f"{empty:,} documents are empty: they hold only the end-of-text id")
+        if redacted := self.blank.total() - empty:
+            notes.append(f"{redacted:,} documents are kept, but hold only end-of-text ids, as redacted documents do")
         nothing = dict.fromkeys(DUPLICATES, 0)
         return BuildStats(
             read=number,

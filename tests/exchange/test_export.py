@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
+from pipeline.builder.redaction.redact import redact
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError
+from pipeline.exchange.export import export_tokens
+from pipeline.exchange.token_sources import import_tokens
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored, stored_split, write
@@ -48,7 +51,7 @@ def test_what_is_exported_is_imported_as_the_same_documents(
     for split, entry in manifest.splits.items():
         if entry.documents:
             sources = str(path / "out" / FILES[to].format(split))
-            pipeline.import_tokens(sources, path / split, eos_id=0, val_fraction=0, progress=QUIET)
+            import_tokens(sources, path / split, eos_id=0, val_fraction=0, progress=QUIET)
             assert stored(path / split) == stored_split(path / "set", split)
 
 
@@ -162,3 +165,20 @@ def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, capsys: py
     )
     assert main(["export", str(tmp_path / "set"), "--to", "megatron", *flags]) == 2
     assert "holds files already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to", ["nanogpt", "megatron", "parquet"])
+def test_redacted_documents_are_called_so_by_an_export_and_an_import(tmp_path: Path, to: str) -> None:
+    documents = [[*range(first, first + 20)] for first in range(10, 100, 10)]
+    quiet = pipeline.Progress(quiet=True)
+    pipeline.write_shards(documents, tmp_path / "set", eos_id=0, val_fraction=0, progress=quiet)
+    redact(tmp_path / "set", ["000000000001", "000000000002"], "opt-out")
+    with pytest.warns(UserWarning, match=r"2 documents were redacted, .* redact --drop") as warned:
+        export_tokens(tmp_path / "set", tmp_path / "out", to, progress=quiet)
+    assert len(warned) == 1, "no document is said to hold end-of-text ids"
+    if to != "nanogpt":  # a flat array does not tell where its documents end
+        source = tmp_path / "out" / ("train.bin" if to == "megatron" else "data")
+        manifest = import_tokens(source, tmp_path / "again", eos_id=0, val_fraction=0, progress=quiet)
+        assert manifest.counts["notes"] == [
+            "2 documents are kept, but hold only end-of-text ids, as redacted documents do"
+        ]

@@ -230,7 +230,7 @@ def test_arrays_longer_than_a_step_are_cut_at_each_end(tmp_path: Path) -> None:
     ids.tofile(tmp_path / "long.bin")
     manifest = read(tmp_path / "long.bin", tmp_path / "out")
     assert [len(document) for document in stored(tmp_path / "out")] == np.diff(ends, prepend=-1).tolist()
-    assert "notes" not in manifest.counts
+    assert manifest.counts["notes"] == ["1 documents are empty: they hold only the end-of-text id"]
     pipeline.export_tokens(tmp_path / "out", tmp_path / "flat", "nanogpt", progress=Progress(quiet=True))
     assert (tmp_path / "flat" / "train.bin").read_bytes() == ids.tobytes()
     pipeline.export_tokens(tmp_path / "out", tmp_path / "rows", "parquet", progress=Progress(quiet=True))
@@ -351,7 +351,8 @@ def test_the_command_imports_and_the_result_is_sound(tmp_path: Path, capsys: pyt
     )
     flags = ["--output", str(output), "--eos-id", str(EOS), "--val-fraction", "0", "--keep-fields", "score:int"]
     assert main(["import", str(file), *flags]) == 0
-    assert capsys.readouterr().out == f"{output}: 4 documents, 10 tokens, verified\n"
+    empty = "1 documents are empty: they hold only the end-of-text id\n"
+    assert capsys.readouterr().out == f"{output}: 4 documents, 10 tokens, verified\n{empty}"
     assert main(["verify", str(output)]) == 0
     assert main(["inspect", str(output), "--id", "b"]) == 0
     assert "[7, 9]" in capsys.readouterr().out  # without a tokenizer, ids have no text
