@@ -69,6 +69,8 @@ class ShardWindows:
     def make(self, lane: int, start: WindowStart) -> Iterator[SequentialWindow] | None:
         if self._epochs is not None and start[0] >= self._epochs:
             return None
+        if self._held is not None:
+            self._held.begin(start[0])
         first, stop, following = self._part(lane, start)
         is_whole = self._most_bytes is None or self._order.blocks.bytes <= self._most_bytes
         cuts = [first, stop] if is_whole else self._cuts(start[0], first, stop)

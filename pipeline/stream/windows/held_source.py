@@ -16,10 +16,20 @@ Int = NDArray[np.int64]
 
 
 class HeldSource:
-    """The documents of all blocks of ``maker``, read when they are first needed. Documents are numbered in file order."""
+    """The documents of all blocks of ``maker``, numbered in file order.
+
+    They are read when they are first needed, and again for each epoch, because they may have been redacted meanwhile.
+    """
 
     def __init__(self, maker: WindowMaker) -> None:
         self._maker = maker
+        self._epoch = 0
+
+    def begin(self, epoch: int) -> None:
+        """Forget the documents as they were in earlier epochs. Lanes that are still in these epochs get them as they are now."""
+        if epoch > self._epoch:
+            self._epoch = epoch
+            vars(self).pop("_read", None)
 
     @cached_property
     def _read(self) -> tuple[Listed, NDArray[np.uint8]]:
