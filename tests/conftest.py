@@ -16,6 +16,7 @@ from hypothesis import Phase, settings
 
 from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
 from tests.helpers.builds import run
+from tests.helpers.commands import Says, says_by
 from tests.helpers.corpus import write_inputs
 from tests.helpers.faulty_server import FaultyServer, running_server
 from tests.helpers.interpreters import LOADED
@@ -118,6 +119,12 @@ def s3() -> Iterator[dict[str, Any]]:
     yield {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{server.port}"}}
     server.shutdown()
     thread.join()
+
+
+@pytest.fixture
+def says(capsys: pytest.CaptureFixture[str]) -> Says:
+    """Run a command, require its exit status, and return what it printed."""
+    return says_by(capsys)
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from pipeline.errors import ConfigError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import FileInfo, Manifest
 from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import GERMAN, english
 
 
@@ -230,7 +231,7 @@ changed texts, 1
 """
 
 
-def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, says: Says) -> None:
     rules, sets = tmp_path / "words.toml", []
     for name, least, texts in (
         ("a", 40, {"w1": english(1), "w2": english(2), "b0": "To be."}),
@@ -240,21 +241,17 @@ def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, capsys
         sets.append(build(tmp_path / name, texts, rules=str(rules), seed=least))
     first, second = sets
     assert main(["diff", str(first), str(first)]) == 0
-    capsys.readouterr()
-    assert main(["diff", str(first), str(second)]) == 1
-    assert capsys.readouterr().out == TABLES
-    assert main(["diff", str(first), str(second), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == diff(first, second)
+    assert says(1, "diff", first, second).out == TABLES
+    assert json.loads(says(1, "diff", first, second, "--json").out) == diff(first, second)
 
 
-def test_what_cannot_be_compared_is_exit_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared_is_exit_status_2(tmp_path: Path, says: Says) -> None:
     first = build(tmp_path / "a", {"w1": english(1)})
     pipeline.write_shards([np.arange(9, dtype=np.uint16)], tmp_path / "ids", eos_id=0)
     for arguments, message in (
         ((first, tmp_path / "none"), "none/manifest.json: not there"),
         ((tmp_path / "ids", first), "its shards hold no ids and hashes of texts; compare datasets that"),
     ):
-        assert main(["diff", *map(str, arguments)]) == 2
-        assert message in capsys.readouterr().err
+        assert message in says(2, "diff", *map(str, arguments)).err
     with pytest.raises(ConfigError, match="no ids and hashes"):
         diff(first, tmp_path / "ids")

@@ -20,6 +20,7 @@ from pipeline.builder.redaction.redact import drop, redact
 from pipeline.cli.main import main
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 
 
@@ -101,7 +102,7 @@ def test_counts_of_domains_dates_and_licences_equal_a_naive_recount(
     ]
 
 
-def assert_recount(dataset: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def assert_recount(dataset: Path, says: Says) -> str:
     """Hold the counts of a dataset, and its summary, to a naive recount of its documents; return the summary."""
     assert list(verify_dataset(dataset)) == []
     documents, counted = documents_of(dataset), json.loads((dataset / ATTRIBUTION_NAME).read_text())
@@ -119,8 +120,7 @@ def assert_recount(dataset: Path, capsys: pytest.CaptureFixture[str]) -> str:
         assert counted["dates"][source] == [days[0], days[-1], len(own) - len(days)]
         assert counted["licenses"][source] == sums(own, [row["license"] or "" for row in own])
 
-    assert main(["card", str(dataset), "--eu-summary"]) == 0
-    said = capsys.readouterr().out
+    said = says(0, "card", dataset, "--eu-summary").out
     [[_, _, *whole]] = cells(said, "modality | size | tokens | documents")
     assert [int(each) for each in whole] == [sum(row["tokens"] for row in documents), len(documents)]
     assert cells(said, "domain | documents | tokens") == [[str(cell) for cell in row] for row in top]
@@ -147,7 +147,7 @@ def assert_recount(dataset: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_counts_after_redactions_equal_a_recount_of_the_documents_that_are_left(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     dataset = Path(shutil.copytree(built, tmp_path / "set"))
     sizes = {row["id"]: row["tokens"] for row in documents_of(dataset)}
@@ -164,21 +164,19 @@ def test_counts_after_redactions_equal_a_recount_of_the_documents_that_are_left(
         ]
         assert [row[1:] for row in cells(said, "date | reason | documents | tokens")] == rows
         for flags in ([], ["--croissant"]):
-            assert main(["card", str(folder), *flags]) == 0
-            said = capsys.readouterr().out
+            said = says(0, "card", folder, *flags).out
             assert all(
                 f": {count} documents of {int(tokens):,} tokens ({reason})" in said for reason, count, tokens in rows
             )
 
 
 def test_croissant_is_valid_by_mlcroissant_which_reads_the_kept_documents(
-    built: Path, documents: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    built: Path, documents: list[dict[str, Any]], says: Says
 ) -> None:
     import mlcroissant
 
     path = built / "croissant.json"
-    assert main(["card", str(built), "--croissant", "--output", str(path)]) == 0
-    assert capsys.readouterr().out == ""
+    assert says(0, "card", built, "--croissant", "--output", path).out == ""
     loaded = mlcroissant.Dataset(jsonld=str(path))
     assert loaded.metadata.ctx.issues.errors == set()
     assert sorted(loaded.metadata.license) == ["CC-BY-SA-4.0", "CC0-1.0", "MIT", "unknown"]
@@ -202,23 +200,19 @@ def test_croissant_names_fields_of_any_name_by_distinct_ids(tmp_path: Path) -> N
     assert {f"of {name}" for name in names} < {value and value.decode() for value in found.values()}
 
 
-def test_a_summary_says_what_was_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_summary_says_what_was_not_counted(tmp_path: Path, says: Says) -> None:
     run_plain(write_jsonl(tmp_path / "in.jsonl", ["one text", "another", "a third"]), tmp_path / "out", license="MIT")
     assert not (tmp_path / "out" / ATTRIBUTION_NAME).exists()
     redact(tmp_path / "out", ["d1"], reason="opt-out | of May")
-    assert main(["card", str(tmp_path / "out"), "--eu-summary"]) == 0
-    said = capsys.readouterr().out
+    said = says(0, "card", tmp_path / "out", "--eu-summary").out
     assert "Not counted: the build kept no field `url` (`--keep-fields url`)" in said
     assert r"| opt-out \| of May | 1 | 8 |" in said
     assert "| unnamed | 1 |" in said
     assert "| MIT (17 tokens) | unknown |" in said
-    assert main(["card", str(tmp_path / "out")]) == 0
-    assert "licence MIT" in capsys.readouterr().out
+    assert "licence MIT" in says(0, "card", tmp_path / "out").out
 
 
-def test_a_licence_that_is_a_text_is_shortened_and_breaks_no_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_licence_that_is_a_text_is_shortened_and_breaks_no_table(tmp_path: Path, says: Says) -> None:
     records = [
         {"id": str(k), "text": english(k), "license": held} for k, held in enumerate(["a |\n\nb", "long " * 900])
     ]
@@ -226,8 +220,7 @@ def test_a_licence_that_is_a_text_is_shortened_and_breaks_no_table(
     licences = json.loads((tmp_path / "out" / ATTRIBUTION_NAME).read_text())["licenses"][""]
     assert [*licences] == ["a | b", f"{'long ' * 19}long…"]
     redact(tmp_path / "out", ["0"], reason="line\nfeed")
-    assert main(["card", str(tmp_path / "out"), "--eu-summary"]) == 0
-    assert "| line feed | 1 |" in capsys.readouterr().out
+    assert "| line feed | 1 |" in says(0, "card", tmp_path / "out", "--eu-summary").out
 
 
 @pytest.mark.parametrize("value", ["web=", "CC BY 4.0", "web=CC-BY,", "web=-MIT"])

@@ -28,6 +28,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.text.document import Document
 from tests.helpers.builds import kept, run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import interrupt_after
 from tests.helpers.tokenizer_samples import train
@@ -255,28 +256,28 @@ def test_every_argument_of_build_is_checked_by_type(tmp_path: Path, given: dict[
     ],
 )
 def test_a_wrong_value_of_a_config_file_is_one_line_with_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: Any, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says, given: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_text('{"text": "A text."}\n')
     settings = {"inputs": "in.jsonl", "output": "out", "rules": "none", "tokenizer": "bytes", "workers": 1}
     Path("build.yml").write_text(given if isinstance(given, str) else yaml.safe_dump({**settings, **given}))
-    assert run_command("build", ["--config", "build.yml"]) == 2
-    said = capsys.readouterr().err
+    said = says(2, "build", "--config", "build.yml").err
     assert re.search(f"^error: build.yml: {message}", said)
     assert said.count("\n") == 1
     assert sorted(os.listdir()) == ["build.yml", "in.jsonl"]
 
 
-def test_a_config_file_spells_settings_as_flags_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_file_spells_settings_as_flags_do(tmp_path: Path, says: Says) -> None:
     config = tmp_path / "build.yml"
     config.write_text("val-fraction: 0.1\nlanguage: [en, de]\n")
     assert Recipe.from_json(read_config(config)) == Recipe(val_fraction=0.1, language="en,de")
     flags = ["in.jsonl", "--output", str(tmp_path / "out"), "--config", str(config)]
     (tmp_path / "empty.yml").write_text("# nothing\n")
     assert read_config(tmp_path / "empty.yml") == {}
-    assert run_command("build", [*flags, "--val-fraction", "2"]) == 2
-    assert capsys.readouterr().err == "error: val_fraction must be 0 <= value < 1, got 2.0\n"
+    assert (
+        says(2, "build", *flags, "--val-fraction", "2").err == "error: val_fraction must be 0 <= value < 1, got 2.0\n"
+    )
 
 
 @pytest.mark.parametrize("inputs", [3, None, [None], object(), b"in.jsonl", [], ""])

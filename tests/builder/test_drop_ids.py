@@ -14,6 +14,7 @@ from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import HALVES, rejected, run_plain, table, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 
 SMALL = Limits(unit_bytes=20_000, smallest_unit_bytes=5_000, batch_records=10, partition_characters=10_000)
@@ -55,19 +56,15 @@ def test_listed_documents_are_dropped_and_everything_tells_so(tmp_path: Path, so
     assert list(verify_dataset(tmp_path / "out")) == []
 
 
-def test_a_dry_run_drops_listed_documents_but_foresees_no_duplicates(
-    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_drops_listed_documents_but_foresees_no_duplicates(tmp_path: Path, source: Path, says: Says) -> None:
     gone = listed(tmp_path, "d3", "d42", "d51", "in.jsonl:60")
     build = [str(source), *FLAGS, "--output", str(tmp_path / "out"), "--drop-ids", gone, "--dry-run"]
-    assert run_command("build", build) == 0
-    said = capsys.readouterr().out
+    said = says(0, "build", *build).out
     assert re.search(r"\b52 +86\.7%  kept", said)
     assert re.search(r"\b3 +5\.0%  drop_ids", said)
     assert "not foreseen: further duplicates" in said
     assert "nothing was written" in said
-    assert run_command("build", [*build, "--no-dedup"]) == 0
-    assert "not foreseen" not in capsys.readouterr().out
+    assert "not foreseen" not in says(0, "build", *build, "--no-dedup").out
 
 
 def test_the_parts_of_a_listed_document_are_dropped(tmp_path: Path, source: Path) -> None:

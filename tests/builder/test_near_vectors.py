@@ -24,6 +24,7 @@ from pipeline.builder.dedup.near_vectors import near_rows
 from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, DamagedInputError, InputError, MissingInputError
 from tests.helpers.builds import contents_of
+from tests.helpers.commands import Says
 from tests.helpers.documentation import ROOT
 
 Pairs = list[tuple[int, int, float]]
@@ -247,7 +248,7 @@ def test_files_that_cannot_be_read_are_named_with_a_cure(tmp_path: Path) -> None
 
 
 def test_the_command_writes_ids_and_shows_the_pairs_of_the_lowest_cosines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     write_tables(tmp_path)
     flags = ["--threshold", "0.9", "--output", str(tmp_path / "near.txt")]
@@ -256,24 +257,22 @@ def test_the_command_writes_ids_and_shows_the_pairs_of_the_lowest_cosines(
     shown = capsys.readouterr().out
     assert shown.splitlines()[:2] == ["  1.0000  c is near a, which stays", "  1.0000  e is near b, which stays"]
     assert "near.txt: 2 ids of near documents" in shown
-    assert run_command("near-vectors", [str(tmp_path / "v.npy"), *flags]) == 2
-    assert "give the id of each row" in capsys.readouterr().err
+    assert "give the id of each row" in says(2, "near-vectors", tmp_path / "v.npy", *flags).err
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_vectors_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_that_cannot_be_written_is_refused_before_vectors_are_read(tmp_path: Path, says: Says) -> None:
     flags = ["--threshold", "0.9", "--output", str(tmp_path / "none/near.txt")]
-    assert run_command("near-vectors", [str(tmp_path / "none.npy"), *flags]) == 2
-    assert "none is not a directory; make it first" in capsys.readouterr().err
+    assert "none is not a directory; make it first" in says(2, "near-vectors", tmp_path / "none.npy", *flags).err
 
 
 @pytest.mark.parametrize("name", ["v.npy", "keys.txt", "linked"])
-def test_an_output_that_is_an_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_an_output_that_is_an_input_is_refused(tmp_path: Path, says: Says, name: str) -> None:
     write_tables(tmp_path)
     (tmp_path / "linked").symlink_to(tmp_path / "keys.txt")
     before = contents_of(tmp_path)
     flags = ["--keys", str(tmp_path / "keys.txt"), "--threshold", "0.9", "--output", str(tmp_path / name)]
-    assert run_command("near-vectors", [str(tmp_path / "v.npy"), *flags]) == 2
-    assert f"{name}: it is an input, which would be replaced; choose another name" in capsys.readouterr().err
+    assert (
+        f"{name}: it is an input, which would be replaced; choose another name"
+        in says(2, "near-vectors", tmp_path / "v.npy", *flags).err
+    )
     assert contents_of(tmp_path) == before

@@ -24,6 +24,7 @@ from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.tokenizer.tokenizer import train_tokenizer
 from tests.helpers.builds import digests, run, run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import documents, english
 from tests.helpers.interruptions import Units, interrupt_after
 from tests.helpers.text_samples import jsonl, sentences
@@ -252,18 +253,20 @@ def test_what_a_plan_counted_that_came_to_nothing_is_not_used_by_the_next(tmp_pa
 @pytest.mark.parametrize("output", ["in.jsonl", "link.jsonl"])
 @pytest.mark.filterwarnings("ignore:.*left out")
 def test_texts_replaces_none_of_its_inputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str, output: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says, given: str, output: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = jsonl(tmp_path / "in.jsonl", sentences(3)).read_bytes()
     os.symlink("in.jsonl", "link.jsonl")
-    assert run_command("texts", [given, "--output", output]) == 2
-    assert "it is an input, which would be replaced; choose another name" in capsys.readouterr().err
+    assert (
+        "it is an input, which would be replaced; choose another name"
+        in says(2, "texts", given, "--output", output).err
+    )
     assert sorted(os.listdir()) == ["in.jsonl", "link.jsonl"]
     assert Path("in.jsonl").read_bytes() == before
 
 
-def test_texts_writes_to_links_and_regular_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_writes_to_links_and_regular_files(tmp_path: Path, says: Says) -> None:
     texts = str(jsonl(tmp_path / "in.jsonl", sentences(3)))
     (tmp_path / "folder").mkdir()
     link = tmp_path / "texts.parquet"
@@ -274,22 +277,20 @@ def test_texts_writes_to_links_and_regular_files(tmp_path: Path, capsys: pytest.
         assert pq.read_table(tmp_path / "folder" / "real.parquet").num_rows == 3
     os.mkfifo(tmp_path / "pipe")
     for name, kind in (("pipe", "a FIFO"), ("folder", "a directory"), ("none/x", "is not a directory; make it")):
-        assert run_command("texts", [texts, "--output", str(tmp_path / name)]) == 2
-        assert kind in capsys.readouterr().err
+        assert kind in says(2, "texts", texts, "--output", tmp_path / name).err
     assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize("flags", [[], ["--overwrite"]])
 def test_a_build_does_not_discard_the_earlier_dataset_that_it_compares_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+    tmp_path: Path, says: Says, flags: list[str]
 ) -> None:
     source, output = jsonl(tmp_path / "in.jsonl", sentences(9)), tmp_path / "out"
     command = [str(source), "--output", str(output), "--tokenizer", "bytes", "--rules", "none", "--workers", "1"]
     assert run_command("build", command) == 0
     before = digests(output)
     (tmp_path / "link").symlink_to(output)
-    assert run_command("build", [*command, "--against", str(tmp_path / "link"), *flags]) == 2
-    assert "link': is in the output, " in capsys.readouterr().err
+    assert "link': is in the output, " in says(2, "build", *command, "--against", tmp_path / "link", *flags).err
     assert digests(output) == before
 
 

@@ -12,6 +12,7 @@ import pytest
 from pipeline.cli.main import run_command
 from pipeline.progress import Progress
 from tests.helpers.builds import run_plain
+from tests.helpers.commands import Says
 from tests.helpers.interruptions import Units
 from tests.helpers.terminals import on_terminal
 from tests.helpers.text_samples import jsonl, sentences
@@ -65,11 +66,10 @@ def test_a_dry_run_counts_what_is_kept_for_a_tokenizer_to_train(
     assert f"tokens   about {tokens}" in capsys.readouterr().out
 
 
-def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, says: Says) -> None:
     path = jsonl(tmp_path / "in.jsonl.zst", [" ".join(sentences(15, seed)) for seed in range(3000)])
     flags = [str(path), "--output", str(tmp_path / "out"), "--tokenizer", "bytes", "--rules", "gopher_quality"]
-    assert run_command("build", [*flags, "--dry-run", "--workers", "2"]) == 0
-    out = capsys.readouterr().out
+    out = says(0, "build", *flags, "--dry-run", "--workers", "2").out
     tokens = float(re.search(r"tokens   about ([\d.]+) M,", out)[1]) * 1e6  # type: ignore[index]
     disk = float(re.search(r"disk     about ([\d.]+) MB for the dataset", out)[1]) * 1e6  # type: ignore[index]
     more = float(re.search(r"and ([\d.]+) MB more while", out)[1]) * 1e6  # type: ignore[index]

@@ -19,6 +19,7 @@ from pipeline.errors import InputError, PlanChangedError, ShardwrightError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import find_inputs
 from tests.helpers import interpreters
+from tests.helpers.commands import Says
 from tests.helpers.input_server import InputServer, running_inputs
 from tests.helpers.interruptions import interrupt_after
 from tests.helpers.remote_inputs import QUICK, TEXTS, assert_nowhere, build, shards_of
@@ -207,7 +208,7 @@ def test_a_stream_asks_for_its_first_files_together(server: InputServer, tmp_pat
     "kind", ["2000.parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("stream.arrow", "a.tar"))]
 )
 def test_a_dry_run_reads_a_part_and_expects_the_tokens_of_the_whole(
-    tmp_path: Path, server: InputServer, capsys: pytest.CaptureFixture[str], kind: str
+    tmp_path: Path, server: InputServer, says: Says, kind: str
 ) -> None:
     import io
 
@@ -229,7 +230,6 @@ def test_a_dry_run_reads_a_part_and_expects_the_tokens_of_the_whole(
             writer.write_table(table, 1_000)
     server.files[kind] = file.getvalue()
     flags = ["--dry-run", "--output", "unused", "--tokenizer", "bytes", "--rules", "none"]
-    assert run_command("build", [server.url(kind), *flags]) == 0
-    tokens = float(re.search(r"tokens   about ([\d.]+) M,", capsys.readouterr().out)[1]) * 1e6  # type: ignore[index]
+    tokens = float(re.search(r"tokens   about ([\d.]+) M,", says(0, "build", server.url(kind), *flags).out)[1]) * 1e6  # type: ignore[index]
     assert tokens == pytest.approx(40_000 * 1_001, rel=0.1)
     assert server.sent < len(server.files[kind]) / 2

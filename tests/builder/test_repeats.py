@@ -22,10 +22,10 @@ from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import changes
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
-from scripts.inspect_shards import main as inspect_main
 from tests.builder.test_passages import passages
 from tests.helpers import interpreters
 from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import Units
 
@@ -144,7 +144,7 @@ def test_what_is_cut_and_what_goes_with_it_stand_in_rejected(tmp_path: Path) -> 
 
 
 def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
-    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    many: Path, tmp_path: Path, says: Says
 ) -> None:
     specs = [f"a={many}/0.jsonl", f"b={many}/[1-5].jsonl"]
     manifest = cut(specs, tmp_path / "out")
@@ -163,8 +163,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert said == f"cut from {counts['repeats']['documents']:,} documents: {lines}"
     assert said in page
     assert f"{counts['repeats']['characters']:,}" in page
-    assert inspect_main([str(tmp_path / "out")]) == 0
-    assert f"{counts['repeats']['lines']:,}  cut: lines that occur earlier" in capsys.readouterr().out
+    assert f"{counts['repeats']['lines']:,}  cut: lines that occur earlier" in says(0, "inspect", tmp_path / "out").out
 
 
 def test_the_first_in_input_order_stays_though_a_later_lane_reads_it_sooner(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pipeline.errors import BuildError
 from pipeline.shards.manifest import Manifest
 from tests.helpers import interpreters
 from tests.helpers.builds import ROOT, digests, kept, run_plain
+from tests.helpers.commands import Says
 from tests.helpers.corpus import write_inputs
 from tests.helpers.text_samples import jsonl, sentences
 
@@ -41,7 +42,7 @@ def built(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_flag_overrides_the_configuration_file_whose_settings_are_checked(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inputs: list[str], tmp_path: Path, says: Says
 ) -> None:
     config = tmp_path / "build.yaml"
     config.write_text(f"inputs: [{', '.join(inputs)}]\ntokenizer: bytes\nrules: none\nval-fraction: 0.5\nworkers: 1\n")
@@ -50,26 +51,21 @@ def test_a_flag_overrides_the_configuration_file_whose_settings_are_checked(
     settings = Manifest.read(tmp_path / "out").recipe["settings"]
     assert (settings["tokenizer"], settings["rules"], settings["val_fraction"]) == ("bytes", [], 0)
     config.write_text("tokeniser: bytes\n")
-    assert build_main([*inputs, "--output", str(tmp_path / "out"), "--config", str(config)]) == 2
-    assert "did you mean 'tokenizer'" in capsys.readouterr().err
+    assert "did you mean 'tokenizer'" in says(2, "build", *inputs, "--output", tmp_path / "out", "--config", config).err
 
 
-def test_a_dry_run_writes_nothing(inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build_main([*inputs, "--output", str(tmp_path / "out"), *FLAGS, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+def test_a_dry_run_writes_nothing(inputs: list[str], tmp_path: Path, says: Says) -> None:
+    said = says(0, "build", *inputs, "--output", tmp_path / "out", *FLAGS, "--dry-run").out
     assert "kept" in said
     assert "words" in said
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_does_not_read_the_output_that_is_in_the_input(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_does_not_read_the_output_that_is_in_the_input(tmp_path: Path, says: Says) -> None:
     jsonl(tmp_path / "a.jsonl", sentences(3))
     (tmp_path / "out").mkdir()
     jsonl(tmp_path / "out" / "old.jsonl", sentences(3))
-    assert build_main([str(tmp_path), "--output", str(tmp_path / "out"), *FLAGS, "--dry-run"]) == 0
-    assert "1 input files" in capsys.readouterr().out
+    assert "1 input files" in says(0, "build", tmp_path, "--output", tmp_path / "out", *FLAGS, "--dry-run").out
 
 
 @pytest.mark.parametrize(
@@ -126,15 +122,12 @@ def test_what_cannot_work_is_one_clear_line_and_status_2(
         ),
     ],
 )
-def test_an_empty_dataset_is_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[str], said: str
-) -> None:
+def test_an_empty_dataset_is_status_1(tmp_path: Path, says: Says, files: list[str], said: str) -> None:
     (tmp_path / "in").mkdir()
     for number, text in enumerate(files):
         (tmp_path / "in" / f"{number}.jsonl").write_text(text)
     paths = [str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--on-error", "skip"]
-    assert build_main([*paths, "--tokenizer", "bytes", "--workers", "1"]) == 1
-    error = capsys.readouterr().err
+    error = says(1, "build", *paths, "--tokenizer", "bytes", "--workers", "1").err
     assert "warning: no document was kept" in error
     assert f"\nerror: no document was kept of {said}" in error
     assert Manifest.read(tmp_path / "out").counts["kept"] == 0
@@ -237,30 +230,34 @@ def test_counts_may_be_written_as_powers_of_ten(tmp_path: Path, capsys: pytest.C
         assert said.count("\n") == 2
 
 
-def test_the_last_lines_of_a_build_name_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_lines_of_a_build_name_what_it_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
     path, output = jsonl(tmp_path / "in.jsonl", sentences(30)), tmp_path / "out put"
     flags = ["--output", str(output), "--tokenizer", "bytes", "--rules", "none", "--workers", "1"]
-    assert build_main([str(path), *flags]) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = says(0, "build", path, *flags).err.splitlines()
     assert lines[-3].startswith(f"dataset: {output} (30 documents, ")
     assert lines[-2] == f"report:  {output / 'report.html'}"
     assert lines[-1] == f"next:    shardwright verify '{output}'"
     assert main(["build", str(path), *flags]) == 0  # whose name is not that of this program
     assert capsys.readouterr().err.splitlines()[-3:] == lines[-3:]
-    assert build_main([str(path), *flags, "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
+    assert says(0, "build", path, *flags, "--quiet").err == ""
 
 
-def test_bad_records_may_be_bounded_by_a_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_records_may_be_bounded_by_a_share(tmp_path: Path, says: Says) -> None:
     path = jsonl(tmp_path / "in.jsonl", sentences(96))
     path.write_text(path.read_text() + "\n{}" * 4)
     flags = [str(path), "--tokenizer", "bytes", "--rules", "none", "--workers", "1", "--quiet"]
     for number, allowed in enumerate(("0.04", "4%", "5_000")):
         assert build_main([*flags, "--output", str(tmp_path / str(number)), "--max-errors", allowed]) == 0
-    assert build_main([*flags, "--output", str(tmp_path / "fewer"), "--max-errors", "3.9%"]) == 1
-    assert "4 of 100 records are bad, a share of 4.00%, but --max-errors allows 3.90%" in capsys.readouterr().err
-    assert build_main([*flags, "--output", str(tmp_path / "fewer"), "--max-errors", "-1"]) == 2
-    assert "max_errors must be a whole number of at least 0 or a share" in capsys.readouterr().err
+    assert (
+        "4 of 100 records are bad, a share of 4.00%, but --max-errors allows 3.90%"
+        in says(1, "build", *flags, "--output", tmp_path / "fewer", "--max-errors", "3.9%").err
+    )
+    assert (
+        "max_errors must be a whole number of at least 0 or a share"
+        in says(2, "build", *flags, "--output", tmp_path / "fewer", "--max-errors", "-1").err
+    )
 
 
 def test_a_share_of_bad_records_ends_a_build_early(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pipeline
 from pipeline.builder.redaction.redact import redact
 from pipeline.cli.main import main
 from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import write_inputs
 
 
@@ -25,9 +26,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "set"
 
 
-def test_a_card_names_the_shards_of_each_split(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["card", str(built)]) == 0
-    _, front, _ = capsys.readouterr().out.split("---\n", 2)
+def test_a_card_names_the_shards_of_each_split(built: Path, says: Says) -> None:
+    _, front, _ = says(0, "card", built).out.split("---\n", 2)
     head, manifest = yaml.safe_load(front), pipeline.Manifest.read(built)
     [config] = head["configs"]
     names = [path.name for path in built.iterdir()]
@@ -151,7 +151,7 @@ def dateless(text: str) -> str:
     return re.sub(r"\d{4}-\d\d-\d\d", "DAY", text)
 
 
-def test_all_that_a_card_and_a_summary_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_a_card_and_a_summary_say(tmp_path: Path, says: Says) -> None:
     held = [("Some words.", None), ("More of these.", "CC0-1.0"), ("Some words.", None)]
     rows = [{"id": f"d{k}", "text": text, "license": licence} for k, (text, licence) in enumerate(held)]
     inputs = [
@@ -161,10 +161,11 @@ def test_all_that_a_card_and_a_summary_say(tmp_path: Path, capsys: pytest.Captur
     run_plain([f"web={inputs[0]}", str(inputs[1])], tmp_path / "set", keep_fields="license", license="web=MIT")
     redact(tmp_path / "set", ["d1"], "opt-out | of May")
     for flags, text in (([], CARD), (["--eu-summary"], SUMMARY)):
-        assert main(["card", str(tmp_path / "set"), *flags]) == 0
-        assert dateless(capsys.readouterr().out) == text
-    assert main(["card", str(tmp_path / "set"), "--croissant"]) == 0
-    value, manifest = json.loads(dateless(capsys.readouterr().out)), pipeline.Manifest.read(tmp_path / "set")
+        assert dateless(says(0, "card", tmp_path / "set", *flags).out) == text
+    value, manifest = (
+        json.loads(dateless(says(0, "card", tmp_path / "set", "--croissant").out)),
+        pipeline.Manifest.read(tmp_path / "set"),
+    )
     assert {name: each for name, each in value.items() if name != "@context"} == {
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
@@ -188,29 +189,29 @@ def test_all_that_a_card_and_a_summary_say(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_card_is_written_beside_the_shards_with_the_line_that_uploads_them(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, says: Says
 ) -> None:
     file = tmp_path / "README.md"
-    assert main(["card", str(built), "--output", str(file)]) == 0
-    assert f"hf upload set {built} --repo-type dataset" in capsys.readouterr().out
+    assert f"hf upload set {built} --repo-type dataset" in says(0, "card", built, "--output", file).out
     assert file.read_text().startswith("---\nlicense: unknown\n")
     assert main(["card", str(tmp_path)]) == 2
-    capsys.readouterr()
-    with pytest.raises(SystemExit, match="2"):
-        main(["card", str(built), "--output", "s3://bucket/README.md"])
-    assert "--output: s3://bucket/README.md is a url; name a file of this machine" in capsys.readouterr().err
+    assert (
+        "--output: s3://bucket/README.md is a url; name a file of this machine"
+        in says(2, "card", built, "--output", "s3://bucket/README.md").err
+    )
 
 
 def test_the_card_of_the_working_directory_has_its_name(
-    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    built: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     monkeypatch.chdir(built)
-    assert main(["card", "."]) == 0
-    assert "\n# set\n" in capsys.readouterr().out
+    assert "\n# set\n" in says(0, "card", ".").out
 
 
-def test_a_card_replaces_no_file_of_its_dataset(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_replaces_no_file_of_its_dataset(built: Path, says: Says) -> None:
     before = (built / "manifest.json").read_bytes()
-    assert main(["card", str(built), "--output", str(built / "manifest.json")]) == 2
-    assert "manifest.json: it is an input, which would be replaced; choose another name" in capsys.readouterr().err
+    assert (
+        "manifest.json: it is an input, which would be replaced; choose another name"
+        in says(2, "card", built, "--output", built / "manifest.json").err
+    )
     assert (built / "manifest.json").read_bytes() == before

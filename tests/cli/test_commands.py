@@ -29,6 +29,7 @@ from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
 from pipeline.signals import deferred_signals, kept_handlers, reraise_swallowed_signals
 from tests.helpers import interpreters
+from tests.helpers.commands import Says
 from tests.helpers.faulty_server import FaultyServer
 from tests.helpers.shard_samples import make_documents, write_dataset
 
@@ -47,10 +48,8 @@ def flags_of(command: str) -> list[argparse.Action]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help-all" if command == "build" else "--help"])
-    shown = capsys.readouterr().out
+def test_every_command_explains_itself_and_each_of_its_flags(command: str, says: Says) -> None:
+    shown = says(0, command, "--help-all" if command == "build" else "--help").out
     assert re.match(rf"usage: shardwright {command} .*\[flags\]\n\n[A-Z]", shown), "one line, then what it does"
     assert "exit status:" in shown
     assert shown.split("options:")[0].count(f"\n  shardwright {command} ") >= 2, "two examples come first"
@@ -64,7 +63,7 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, capsy
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("doctor", "near-vectors")])
 def test_every_command_asks_a_server_as_often_as_it_is_told(
-    command: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     data, output = "http://127.0.0.1:9/data", ["--output", f"{tmp_path}/out"]
     (tmp_path / "ids.txt").write_text("a\n")
@@ -84,8 +83,7 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
     }.get(command, [data])
     assert main([command, *arguments, "--tries", "1", "--timeout", "3"]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err
-    assert main([command, *arguments, "--tries", "0"]) == 2
-    assert "tries must be an integer of 1 or more, got 0" in capsys.readouterr().err
+    assert "tries must be an integer of 1 or more, got 0" in says(2, command, *arguments, "--tries", "0").err
 
 
 def test_tries_and_timeout_are_those_of_the_flags() -> None:
@@ -95,10 +93,10 @@ def test_tries_and_timeout_are_those_of_the_flags() -> None:
     assert (requests.tries, requests.timeout) == (3, 7.5)
 
 
-def test_every_command_is_listed_with_one_line_and_named_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    shown = capsys.readouterr().out
+def test_every_command_is_listed_with_one_line_and_named_in_the_readme(
+    capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
+    shown = says(0, "--help").out
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     files = (ROOT / "pipeline/cli").glob("*.py")
     modules = [path for path in files if "\nCOMMAND = " in path.read_text(encoding="utf-8")]
@@ -160,10 +158,8 @@ def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
         (["inspect", "x", "--key", "a", "--document", "1"], "not allowed with argument"),
     ],
 )
-def test_wrong_usage_ends_in_two_lines(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    error = capsys.readouterr().err
+def test_wrong_usage_ends_in_two_lines(arguments: list[str], message: str, says: Says) -> None:
+    error = says(2, *arguments).err
     assert message in error
     assert error.count("\n") == 2
     assert "usage: shardwright " in error
@@ -242,10 +238,12 @@ def test_what_cannot_be_written_is_named_as_it_was_given_with_the_cure(
     ],
 )
 def test_a_missing_dataset_is_exit_status_2_of_every_command_that_reads_one(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, says: Says
 ) -> None:
-    assert main(command.format(none=tmp_path / "none").split()) == 2
-    assert re.match(r"error: \S+/none(/manifest\.json: not there| was not found)", capsys.readouterr().err)
+    assert re.match(
+        r"error: \S+/none(/manifest\.json: not there| was not found)",
+        says(2, *command.format(none=tmp_path / "none").split()).err,
+    )
     assert not any(tmp_path.iterdir())
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
+from tests.helpers.commands import Says
 
 
 def test_the_doctor_says_versions_extras_cache_disk_and_locks(
@@ -33,9 +34,8 @@ def test_the_doctor_says_versions_extras_cache_disk_and_locks(
     assert {"python", "torch", "gpu", "machine"} <= lines.keys()
 
 
-def test_a_directory_that_cannot_be_written_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--output", "/proc/none"]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
+def test_a_directory_that_cannot_be_written_is_a_problem(says: Says) -> None:
+    last = says(1, "doctor", "--output", "/proc/none").out.splitlines()[-1]
     assert re.fullmatch(r"locks +/proc: .*  <- this user cannot write there; name another --output", last)
 
 
@@ -52,9 +52,8 @@ sys.exit(main(["doctor", "--output", {str(tmp_path)!r}]))
 
 
 def test_the_doctor_names_a_file_of_the_user_that_hides_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipeline.py").write_text("")
-    assert main(["doctor"]) == 1
-    assert "scripts beside pipeline.py import that instead of the package: rename it" in capsys.readouterr().out
+    assert "scripts beside pipeline.py import that instead of the package: rename it" in says(1, "doctor").out

@@ -14,6 +14,7 @@ import pytest
 import pipeline
 from pipeline.cli.main import run_command
 from tests.helpers.builds import run_plain, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import english, write_inputs
 
 inspect = partial(run_command, "inspect")
@@ -89,7 +90,7 @@ en         738   650  683,301
 """
 
 
-def test_all_that_a_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_a_page_says(tmp_path: Path, says: Says) -> None:
     texts = [
         [english(n, 20) for n in range(600)],
         *([english(100 * k + n, 20) for n in range(20 - k)] for k in range(1, 10)),
@@ -100,8 +101,7 @@ def test_all_that_a_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         file.write("{}\n{broken\n{broken\n")
     (tmp_path / "rules.toml").write_text("words = { min = 5 }\n")
     run_plain(inputs, tmp_path / "set", rules=str(tmp_path / "rules.toml"), val_fraction=0.1, seed=1)
-    assert inspect([str(tmp_path / "set")]) == 0
-    name, dataset, *lines, _ = capsys.readouterr().out.splitlines()
+    name, dataset, *lines, _ = says(0, "inspect", tmp_path / "set").out.splitlines()
     size = sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) / 1e6
     fingerprint = pipeline.Manifest.read(tmp_path / "set").fingerprint
     assert (name, dataset) == (f"{tmp_path}/set", f"dataset {fingerprint[:16]}; 10 input files, {size:,.1f} MB")
@@ -116,38 +116,31 @@ def test_a_batch_is_shown_as_the_text_of_its_rows(built: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == f"row 0\n{first}\n\nrow 1\n{second}\n\n"
 
 
-def test_the_command_that_it_shows_makes_the_same_dataset(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect([str(built)]) == 0
-    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+def test_the_command_that_it_shows_makes_the_same_dataset(built: Path, says: Says) -> None:
+    command = shlex.split(says(0, "inspect", built).out.splitlines()[-1])
     paths = {"odd=INPUT": f"odd={built.parent}/odd.jsonl", "rest=INPUT": f"rest={built.parent}/in"}
     words = [{**paths, "DATASET": str(built.parent / "again")}.get(word, word) for word in command]
     assert run_command("build", [*words[2:], "--workers", "1", "--quiet"]) == 0
     assert pipeline.Manifest.read(built.parent / "again").fingerprint == pipeline.Manifest.read(built).fingerprint
 
 
-def test_a_document_is_shown_by_number_key_or_id(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect([str(built), "--id", "doc-0"]) == 0
-    assert english(0, 12)[:60] in capsys.readouterr().out.replace("\n", " ")
-    assert inspect([str(built), "--document", "0"]) == 0
-    shown = capsys.readouterr().out
+def test_a_document_is_shown_by_number_key_or_id(built: Path, says: Says) -> None:
+    assert english(0, 12)[:60] in says(0, "inspect", built, "--id", "doc-0").out.replace("\n", " ")
+    shown = says(0, "inspect", built, "--document", "0").out
     for name in ("key", "id"):
         (value,) = re.findall(rf"(?m)^ +{name}: (.*)$", shown)
-        assert inspect([str(built), f"--{name}", value]) == 0
-        assert capsys.readouterr().out == shown
-    assert inspect([str(built), "--id", "doc-0", "--tokens"]) == 0
-    assert "  't'\n" in capsys.readouterr().out
+        assert says(0, "inspect", built, f"--{name}", value).out == shown
+    assert "  't'\n" in says(0, "inspect", built, "--id", "doc-0", "--tokens").out
 
 
-def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, says: Says) -> None:
     record = {"text": "A :smile: is [bold]no[/bold] emoji :date:", "date": ":100:"}
     (tmp_path / "a.jsonl").write_text(json.dumps(record))
     run_plain(tmp_path / "a.jsonl", tmp_path / "out", keep_fields="date")
-    assert inspect([str(tmp_path / "out"), "--document", "0"]) == 0
-    shown = capsys.readouterr().out
+    shown = says(0, "inspect", tmp_path / "out", "--document", "0").out
     assert "A :smile: is [bold]no[/bold] emoji :date:" in shown
     assert " column:date: :100:\n" in shown
-    assert inspect([str(tmp_path / "out"), "--batch", "0", "--rows", "1", "--seq-len", "80"]) == 0
-    assert record["text"] in capsys.readouterr().out
+    assert record["text"] in says(0, "inspect", tmp_path / "out", "--batch", "0", "--rows", "1", "--seq-len", "80").out
 
 
 @pytest.mark.parametrize(
@@ -161,8 +154,5 @@ def test_the_text_of_a_document_is_shown_as_it_is(tmp_path: Path, capsys: pytest
         (["--split", "trai"], "no split 'trai' in this dataset (did you mean 'train'?)"),
     ],
 )
-def test_what_is_not_there_is_named(
-    built: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
-) -> None:
-    assert inspect([str(built), *flags]) == 2
-    assert said in capsys.readouterr().err
+def test_what_is_not_there_is_named(built: Path, says: Says, flags: list[str], said: str) -> None:
+    assert said in says(2, "inspect", built, *flags).err

@@ -10,6 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import run_command
+from tests.helpers.commands import Says
 from tests.helpers.shard_samples import make_documents, write_dataset
 
 plan = partial(run_command, "plan")
@@ -29,40 +30,39 @@ def mixed(folder: Path, weights: object = None) -> pipeline.Stream:
     return pipeline.mix(sources, weights or {"web": 0.9, "wiki": 0.1}).shuffle(seed=0)  # type: ignore[arg-type]
 
 
-def test_it_shows_the_plan_of_the_stream(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_shows_the_plan_of_the_stream(folder: Path, says: Says) -> None:
     what = [f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", "--tokens", "4e4"]
     for flags, stream in (
         (["--seq-len", "16"], mixed(folder).pack(16)),
         (["--rows", "documents"], mixed(folder).documents()),
         (["--rows", "best-fit", "--seq-len", "64"], mixed(folder).pack(64, best_fit=True)),
     ):
-        assert plan([*what, *flags]) == 0
-        assert capsys.readouterr().out == f"{stream.plan(4e4)}\n"
-        assert plan([*what, *flags, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(stream.plan(4e4).to_json()))
+        assert says(0, "plan", *what, *flags).out == f"{stream.plan(4e4)}\n"
+        assert json.loads(says(0, "plan", *what, *flags, "--json").out) == json.loads(
+            json.dumps(stream.plan(4e4).to_json())
+        )
 
 
-def test_a_schedule_is_a_file_or_a_table_of_one(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_schedule_is_a_file_or_a_table_of_one(folder: Path, tmp_path: Path, says: Says) -> None:
     first, half = {"web": 0.9, "wiki": 0.1}, {"web": 0.5, "wiki": 0.5}
     schedule = pipeline.Schedule([(0, first), (0.5, first), (1, half)], unit="shares", linear=True, tokens=20_000)
     expected = f"{mixed(folder, schedule).pack(16).plan()}\n"
     flags = ["--schedule", str(tmp_path / "run.toml"), "--tokens", "20000", "--seq-len", "16"]
     for head in ("", "[weights]\n", 'steps = 9\n[weights]\nunit = "shares"\ntokens = 20000\n'):
         (tmp_path / "run.toml").write_text(head + POINTS)
-        assert plan([f"web={folder}/web", f"wiki={folder}/wiki", *flags]) == 0
-        assert capsys.readouterr().out == expected
+        assert says(0, "plan", f"web={folder}/web", f"wiki={folder}/wiki", *flags).out == expected
 
 
-def test_a_cap_is_an_error_with_weights_that_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cap_is_an_error_with_weights_that_fit(folder: Path, capsys: pytest.CaptureFixture[str], says: Says) -> None:
     flags = ["--tokens", "4e4", "--seq-len", "16", "--max-epochs", "wiki=1.5"]
     assert plan([f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", *flags]) == 2
     fit = mixed(folder).pack(16).plan(4e4, max_epochs={"wiki": 1.5}, on_cap="renormalize")
     rows = {name: int(share * 4096) for name, share in fit.weights.items()}
     assert f"give the weights that fit, {rows}" in capsys.readouterr().err
-    assert plan([f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", *flags, "--on-cap", "renormalize"]) == 0
-    assert f"weights that keep wiki within max_epochs: {rows}" in capsys.readouterr().out
+    assert (
+        f"weights that keep wiki within max_epochs: {rows}"
+        in says(0, "plan", f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", *flags, "--on-cap", "renormalize").out
+    )
     given = [f"{name}={folder}/{name}:{share}" for name, share in rows.items()]
     assert plan([*given, *flags]) == 0
 
@@ -80,10 +80,9 @@ def test_a_cap_is_an_error_with_weights_that_fit(folder: Path, capsys: pytest.Ca
     ],
 )
 def test_what_cannot_be_planned_is_an_error_in_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    folder: Path, says: Says, arguments: list[str], message: str
 ) -> None:
     (folder / "bad.toml").write_text("lienar = true\npoints = [[0, {web = 1}]]")
-    assert plan(["--tokens", "100", *(argument.format(folder) for argument in arguments)]) == 2
-    err = capsys.readouterr().err
+    err = says(2, "plan", "--tokens", "100", *(argument.format(folder) for argument in arguments)).err
     assert message.format(folder) in err
     assert err.count("\n") == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.cli.main import main
 from pipeline.progress import Progress
+from tests.helpers.commands import Says
 from tests.helpers.interruptions import Units
 from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.terminals import on_terminal
@@ -31,7 +31,7 @@ COMMANDS = {
     ["build", "verify", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("export", "import", "texts"))],
 )
 def test_a_long_command_draws_a_bar_on_a_terminal_alone(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     jsonl(tmp_path / "texts.jsonl", sentences(300))
     write_dataset(tmp_path / "shards", [make_documents(100)], vocab_size=60_000)
@@ -44,8 +44,7 @@ def test_a_long_command_draws_a_bar_on_a_terminal_alone(
     assert "100%" in last
     assert rate in last
     again = [word.replace("ed", "ed-again") if word.endswith("ed") else word for word in arguments.split()]
-    assert main([name, *again]) == 0
-    said = capsys.readouterr().err
+    said = says(0, name, *again).err
     assert "%" not in said
     assert not [line for line in said.splitlines() if line.startswith(bar)]
 

@@ -13,6 +13,7 @@ import pytest
 import pipeline
 from pipeline.cli.main import run_command
 from tests.helpers.builds import run_plain
+from tests.helpers.commands import Says
 from tests.helpers.corpus import write_inputs
 from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.text_samples import make_texts, write_texts
@@ -41,15 +42,12 @@ def rows_of(output: str) -> list[dict[str, Any]]:
         lambda data: data.shuffle(seed=1).sample(50),
     ],
 )
-def test_rows_are_those_of_the_run_that_saved_the_state(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], chain: Any
-) -> None:
+def test_rows_are_those_of_the_run_that_saved_the_state(built: Path, tmp_path: Path, says: Says, chain: Any) -> None:
     stream = chain(pipeline.ShardDataset(built)).batch(4)
     batches = list(islice(stream, 6))
     state = tmp_path / "state.json"
     state.write_text(json.dumps({"step": 6, "data": stream.state_dict()}))
-    assert trace([str(built), "--state", str(state), "--step", "5", "--global-batch", "4", "--json"]) == 0
-    rows = rows_of(capsys.readouterr().out)
+    rows = rows_of(says(0, "trace", built, "--state", state, "--step", "5", "--global-batch", "4", "--json").out)
     assert rows == stream.trace(5)
     assert [max(span["row_end"] for span in row["documents"]) for row in rows] == [
         int((ids > -1).sum()) if "attention_mask" not in batches[5] else int(batches[5]["attention_mask"][number].sum())
@@ -58,24 +56,22 @@ def test_rows_are_those_of_the_run_that_saved_the_state(
 
 
 def test_a_row_is_shown_with_its_text_and_the_file_and_line_of_each_document(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, says: Says
 ) -> None:
     stream = pipeline.ShardDataset(built).shuffle(seed=3).documents().batch(4)
     state = tmp_path / "state.json"
     state.write_text(json.dumps(stream.state_dict()))
     arguments = [str(built), "--state", str(state), "--step", "2", "--global-batch", "4", "--row", "1", "--text"]
-    assert trace(arguments) == 0
-    shown = capsys.readouterr().out
+    shown = says(0, "trace", *arguments).out
     [span] = stream.trace(2)[1]["documents"]
     origin = span["origin"]
     assert f"key {origin['key']}" in shown
     assert f"{origin['file']}:{origin['line']}" in shown
-    assert run_command("inspect", [str(built), "--key", origin["key"]]) == 0
-    text = capsys.readouterr().out.split("\n\n", 1)[1]
+    text = says(0, "inspect", built, "--key", origin["key"]).out.split("\n\n", 1)[1]
     assert [line.partition("| ")[2] for line in shown.splitlines() if "| " in line] == text.splitlines()
 
 
-def test_the_state_says_how_documents_were_upsampled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_state_says_how_documents_were_upsampled(tmp_path: Path, says: Says) -> None:
     documents, scores = make_documents(40), [number / 40 for number in range(40)]
     write_dataset(tmp_path / "data", [documents], tables=[{"column:how good": scores}])
     plain = pipeline.ShardDataset(tmp_path / "data")
@@ -84,33 +80,31 @@ def test_the_state_says_how_documents_were_upsampled(tmp_path: Path, capsys: pyt
     for stream, named in ((alone, [f"{tmp_path}/data"]), (mixed, [f"a={tmp_path}/data", f"b={tmp_path}/data"])):
         state = tmp_path / "state.json"
         state.write_text(json.dumps(stream.state_dict()))
-        assert trace([*named, "--state", str(state), "--step", "9", "--global-batch", "4", "--json"]) == 0
-        assert rows_of(capsys.readouterr().out) == stream.batch(4).trace(9)
+        assert rows_of(
+            says(0, "trace", *named, "--state", state, "--step", "9", "--global-batch", "4", "--json").out
+        ) == stream.batch(4).trace(9)
 
 
-def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, says: Says) -> None:
     sources = {"a": pipeline.ShardDataset(built), "b": pipeline.ShardDataset(built, split=None)}
     stream = pipeline.mix(sources, weights={"a": 2, "b": 1}).shuffle(seed=0).pack(32).batch(4)
     stream.set_weights({"a": 0.5, "b": 0.5})
     state = tmp_path / "state.json"
     state.write_text(json.dumps(stream.state_dict()))
     rest = ["--state", str(state), "--step", "9", "--global-batch", "4", "--json"]
-    assert trace([f"b={built}", f"a={built}", *rest]) == 0
-    assert rows_of(capsys.readouterr().out) == stream.trace(9)
+    assert rows_of(says(0, "trace", f"b={built}", f"a={built}", *rest).out) == stream.trace(9)
     for weights in (
         [(0, {"a": 2, "b": 1}), (30, {"a": 0, "b": 1})],
         pipeline.Schedule([(0, {"a": 2, "b": 1}), (7, {"a": 0, "b": 1})], unit="steps", linear=True, global_batch=4),
     ):
         scheduled = pipeline.mix(sources, weights).shuffle(seed=0).pack(32).batch(4)
         state.write_text(json.dumps(scheduled.state_dict()))
-        assert trace([f"b={built}", f"a={built}", *rest]) == 0
-        assert rows_of(capsys.readouterr().out) == scheduled.trace(9) != stream.trace(9)
-    assert trace([str(built), *rest]) == 2
-    assert "a=DIRECTORY b=DIRECTORY" in capsys.readouterr().err
+        assert rows_of(says(0, "trace", f"b={built}", f"a={built}", *rest).out) == scheduled.trace(9) != stream.trace(9)
+    assert "a=DIRECTORY b=DIRECTORY" in says(2, "trace", built, *rest).err
 
 
 def test_the_steps_that_contain_a_document_are_shown_on_the_ranks_of_the_run(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, says: Says
 ) -> None:
     stream = pipeline.ShardDataset(built).shuffle(seed=3).pack(64).shard(0, 2).batch(2)
     list(islice(stream, 9))
@@ -118,22 +112,23 @@ def test_the_steps_that_contain_a_document_are_shown_on_the_ranks_of_the_run(
     rest = ["--state", str(tmp_path / "state.json"), "--global-batch", "4", "--ranks", "2"]
     [first, *_] = stream.trace(4, 1)[1]["documents"]
     key = first["origin"]["key"]
-    assert trace([str(built), *rest, "--document", key, "--json"]) == 0
-    spans = rows_of(capsys.readouterr().out)
+    spans = rows_of(says(0, "trace", built, *rest, "--document", key, "--json").out)
     assert spans == stream.seen(key)
     assert (4, 1, 1) in [(span["step"], span["rank"], span["row"]) for span in spans]
-    assert trace([str(built), *rest, "--document", key, "--steps", "5000"]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    shown = says(0, "trace", built, *rest, "--document", key, "--steps", "5000").out.splitlines()
     assert len(shown) == len(stream.seen(key, steps=5000)) > len(spans)
     assert f"step 4, rank 1, row 1, tokens {first['row_begin']} to {first['row_end']}: {key}, tokens" in "\n".join(
         shown
     )
-    assert trace([str(built), *rest, "--document", key, "--steps", "0"]) == 1
-    assert "no step of the first 0 contains it; --steps N searches" in capsys.readouterr().out
-    assert trace([str(built), *rest, "--document", "nowhere"]) == 2
-    assert "no document 'nowhere' in" in capsys.readouterr().err
-    assert trace([str(built), *rest[:3], "4", "--ranks", "3", "--document", key]) == 2
-    assert "--ranks 3 do not share a global batch of 4 rows equally" in capsys.readouterr().err
+    assert (
+        "no step of the first 0 contains it; --steps N searches"
+        in says(1, "trace", built, *rest, "--document", key, "--steps", "0").out
+    )
+    assert "no document 'nowhere' in" in says(2, "trace", built, *rest, "--document", "nowhere").err
+    assert (
+        "--ranks 3 do not share a global batch of 4 rows equally"
+        in says(2, "trace", built, *rest[:3], "4", "--ranks", "3", "--document", key).err
+    )
 
 
 TEXTS = make_texts(80)
@@ -149,9 +144,7 @@ TEXTS = make_texts(80)
         lambda built, texts: pipeline.mix({"a": built, "b": texts}, weights={"a": 1, "b": 2}).shuffle(seed=1).pack(64),
     ],
 )
-def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
-) -> None:
+def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(tmp_path: Path, says: Says, make: Any) -> None:
     write_texts(tmp_path / "in.jsonl", TEXTS)
     run_plain([str(tmp_path / "in.jsonl")], tmp_path / "out", tokenizer="bytes")
     texts = pipeline.TextDataset(tmp_path / "in.jsonl", tokenizer="bytes")
@@ -164,12 +157,10 @@ def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
     named = {"text": tmp_path / "in.jsonl", "train": tmp_path / "out"}
     both = [f"a={named['train']}", f"b={named['text']}"]
     datasets = [str(named[shape["split"]])] if shape["split"] in named else both
-    assert trace([*datasets, "--state", str(state), "--step", "5", "--json"]) == 0
-    rows = rows_of(capsys.readouterr().out)
+    rows = rows_of(says(0, "trace", *datasets, "--state", state, "--step", "5", "--json").out)
     assert rows == stream.trace(5)
     assert [row["row"] for row in rows] == [0, 1, 2, 3]
-    assert trace([*datasets, "--state", str(state), "--step", "5", "--row", "1", "--text"]) == 0
-    shown = capsys.readouterr().out
+    shown = says(0, "trace", *datasets, "--state", state, "--step", "5", "--row", "1", "--text").out
     for origin in (span["origin"] for span in rows[1]["documents"]):
         where = f"in.jsonl:{origin['line']}" if "line" in origin else f"in.jsonl, byte {origin['byte']}"
         assert where in shown
@@ -177,19 +168,18 @@ def test_rows_of_texts_and_of_best_fit_are_read_from_the_state_on(
         files = [str(write_texts(tmp_path / f"{k}.jsonl", TEXTS[40 * k : 40 * k + 40])) for k in range(2)]
         two = make(None, pipeline.TextDataset(files, tokenizer="bytes")).batch(4)
         (tmp_path / "two.json").write_text(json.dumps(two.state_dict()))
-        assert trace([*files, "--state", str(tmp_path / "two.json"), "--step", "5", "--json"]) == 0
-        assert rows_of(capsys.readouterr().out) == two.trace(5)
-    assert trace([*datasets, "--state", str(state), "--step", "1"]) == 2
-    assert "load a state of an earlier step" in capsys.readouterr().err
+        assert rows_of(
+            says(0, "trace", *files, "--state", tmp_path / "two.json", "--step", "5", "--json").out
+        ) == two.trace(5)
+    assert "load a state of an earlier step" in says(2, "trace", *datasets, "--state", state, "--step", "1").err
 
 
-def test_a_state_with_functions_is_left_to_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_with_functions_is_left_to_python(tmp_path: Path, says: Says) -> None:
     path = write_texts(tmp_path / "in.jsonl", TEXTS)
     stream = pipeline.TextDataset(path, tokenizer="bytes").filter(bool, name="any").pack(8).batch(2)
     state = tmp_path / "state.json"
     state.write_text(json.dumps(stream.state_dict()))
-    assert trace([str(path), "--state", str(state), "--step", "0"]) == 2
-    assert "functions (any)" in capsys.readouterr().err
+    assert "functions (any)" in says(2, "trace", path, "--state", state, "--step", "0").err
 
 
 @pytest.mark.parametrize(
@@ -203,28 +193,27 @@ def test_a_state_with_functions_is_left_to_python(tmp_path: Path, capsys: pytest
     ],
 )
 def test_a_file_that_is_no_state_is_named(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, status: int, message: str
+    built: Path, tmp_path: Path, says: Says, content: str, status: int, message: str
 ) -> None:
     state = tmp_path / "state.json"
     state.write_text(content)
-    assert trace([str(built), "--state", str(state), "--step", "0", "--global-batch", "1"]) == status
-    error = capsys.readouterr().err
+    error = says(status, "trace", built, "--state", state, "--step", "0", "--global-batch", "1").err
     assert message in error
     assert str(state) in error
 
 
 def test_a_state_of_another_dataset_and_a_row_that_is_not_there_are_refused(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
     state = tmp_path / "state.json"
     state.write_text(json.dumps(pipeline.ShardDataset.from_tokens(range(99)).pack(4).batch(2).state_dict()))
     assert trace([str(built), "--state", str(state), "--step", "0", "--global-batch", "2"]) != 0
     state.write_text(json.dumps(pipeline.ShardDataset(built).pack(4).batch(2).state_dict()))
     capsys.readouterr()
-    assert trace(["a", "b", "--state", str(state), "--step", "0", "--global-batch", "2"]) == 2
-    assert "the state belongs to one dataset, got 2: a, b" in capsys.readouterr().err
-    assert trace([str(built), "--state", str(state), "--step", "0"]) == 2
-    assert "--global-batch is missing" in capsys.readouterr().err
+    assert (
+        "the state belongs to one dataset, got 2: a, b"
+        in says(2, "trace", "a", "b", "--state", state, "--step", "0", "--global-batch", "2").err
+    )
+    assert "--global-batch is missing" in says(2, "trace", built, "--state", state, "--step", "0").err
     arguments = [str(built), "--state", str(state), "--step", "0", "--global-batch", "2", "--row", "2"]
-    assert trace(arguments) == 2
-    assert "--row 2: step 0 has the rows 0 to 1" in capsys.readouterr().err
+    assert "--row 2: step 0 has the rows 0 to 1" in says(2, "trace", *arguments).err

@@ -14,6 +14,7 @@ from pipeline.builder.build import build
 from pipeline.cli.main import run_command
 from pipeline.cli.try_rules_command import BARS, EXCERPT, excerpt, histogram
 from pipeline.progress import Progress
+from tests.helpers.commands import Says
 
 main = partial(run_command, "try-rules")
 GOOD = (
@@ -32,9 +33,8 @@ def inputs(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([inputs, "--rules", "gopher"]) == 0
-    out = capsys.readouterr().out
+def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, says: Says) -> None:
+    out = says(0, "try-rules", inputs, "--rules", "gopher").out
     assert "judged 4 of 4 documents read: 2 kept (50.0%), 2 dropped" in out
     assert "words 4 < 50   [en] d1 sample.jsonl:2" in out
     assert "top_2_gram_ratio" in out
@@ -42,12 +42,13 @@ def test_the_table_says_what_each_rule_drops_with_an_example(inputs: str, capsys
 
 
 def test_precision_and_recall_of_each_rule_follow_from_labels_of_a_person(
-    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inputs: str, tmp_path: Path, says: Says
 ) -> None:
     labels = tmp_path / "labels.tsv"
     labels.write_text("d0\tdrop\nd1,drop\nd2 keep\n\nd3\tkeep\nelsewhere\tkeep\n", encoding="utf-8")
-    assert main([inputs, "--rules", "gopher", "--labels", str(labels), "--examples", "0"]) == 0
-    out = re.sub(" +", " ", capsys.readouterr().out)
+    out = re.sub(
+        " +", " ", says(0, "try-rules", inputs, "--rules", "gopher", "--labels", labels, "--examples", "0").out
+    )
     assert "4 of 5 labelled documents reach the rules: 2 to drop, 2 to keep" in out
     assert "all rules 2 1 50.0% 50.0%" in out
     assert "words 1 0 100.0% 50.0%" in out
@@ -63,13 +64,10 @@ def test_precision_and_recall_of_each_rule_follow_from_labels_of_a_person(
         ("d0 keep\n", "no document is labelled drop"),
     ],
 )
-def test_labels_that_say_nothing_are_refused(
-    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
+def test_labels_that_say_nothing_are_refused(inputs: str, tmp_path: Path, says: Says, text: str, said: str) -> None:
     labels = tmp_path / "labels.txt"
     labels.write_text(text, encoding="utf-8")
-    assert main([inputs, "--labels", str(labels)]) == 2
-    assert said in capsys.readouterr().err
+    assert said in says(2, "try-rules", inputs, "--labels", labels).err
 
 
 @pytest.mark.parametrize(
@@ -83,18 +81,15 @@ def test_labels_that_say_nothing_are_refused(
         (["--where", "id in ['d0', 'd1']"], "judged 2 of 2 documents read: 1 kept"),
     ],
 )
-def test_limits_measures_and_languages_are_tried(
-    inputs: str, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
-) -> None:
-    assert main([inputs, *flags]) == 0
-    assert said in capsys.readouterr().out
-    assert main([inputs, "--language", "fi"]) == 1
-    assert "no document was read in fi" in capsys.readouterr().err
+def test_limits_measures_and_languages_are_tried(inputs: str, says: Says, flags: list[str], said: str) -> None:
+    assert said in says(0, "try-rules", inputs, *flags).out
+    assert "no document was read in fi" in says(1, "try-rules", inputs, "--language", "fi").err
 
 
-def test_kept_documents_are_shown_where_they_are_asked_for(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([inputs, "--rules", "gopher", "--show", "kept", "--examples", "5"]) == 0
-    shown = capsys.readouterr().out.partition("\nkept\n")[2]
+def test_kept_documents_are_shown_where_they_are_asked_for(inputs: str, says: Says) -> None:
+    shown = says(0, "try-rules", inputs, "--rules", "gopher", "--show", "kept", "--examples", "5").out.partition(
+        "\nkept\n"
+    )[2]
     assert (excerpt("a" * EXCERPT), excerpt("a" * EXCERPT + "b")) == ("a" * EXCERPT, "a" * (EXCERPT - 1) + "…")
     assert re.findall(r"^  kept   \[en\] (d\d) sample\.jsonl:\d$", shown, re.MULTILINE) == ["d0", "d3"]
     assert "words 4 < 50" not in shown
@@ -140,19 +135,20 @@ words of 4 documents, kept: at least 50
 """
 
 
-def test_all_that_is_printed_of_two_sets_and_a_measure(
-    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_that_is_printed_of_two_sets_and_a_measure(inputs: str, tmp_path: Path, says: Says) -> None:
     (tmp_path / "mine.toml").write_text("words = { min = 50 }\ntop_2_gram_ratio = { max = 0.2 }\n")
     flags = ["--rules", f"{tmp_path}/mine.toml", "--set", "words.min=3", "--set", "words.min=60,words.max=62"]
-    assert main([inputs, *flags, "--examples", "2", "--measure", "words"]) == 0
-    assert capsys.readouterr().out.startswith(TRIED)
+    assert says(0, "try-rules", inputs, *flags, "--examples", "2", "--measure", "words").out.startswith(TRIED)
 
 
-def test_each_set_is_judged_apart(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_set_is_judged_apart(inputs: str, says: Says) -> None:
     def judged(*settings: str) -> list[tuple[str, str]]:
-        assert main([inputs, "--rules", "gopher", *(word for each in settings for word in ("--set", each))]) == 0
-        return re.findall(r"kept without --set: 2; with (\S+): (\d+)", capsys.readouterr().out)
+        return re.findall(
+            r"kept without --set: 2; with (\S+): (\d+)",
+            says(
+                0, "try-rules", inputs, "--rules", "gopher", *(word for each in settings for word in ("--set", each))
+            ).out,
+        )
 
     limits = ["words.min=100", "words.min=60", "words.min=60,words.max=62"]
     assert judged(*limits) == [judged(each)[0] for each in limits] == list(zip(limits, "020", strict=True))
@@ -170,16 +166,11 @@ def test_each_set_is_judged_apart(inputs: str, capsys: pytest.CaptureFixture[str
         (["--language", "xx"], "'xx'"),
     ],
 )
-def test_mistakes_are_named(
-    inputs: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert main([inputs, *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_mistakes_are_named(inputs: str, says: Says, arguments: list[str], message: str) -> None:
+    assert message in says(2, "try-rules", inputs, *arguments).err
 
 
-def test_every_file_gives_its_share_of_the_sample_and_bad_records_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_file_gives_its_share_of_the_sample_and_bad_records_are_named(tmp_path: Path, says: Says) -> None:
     for name, lines in (("a", [0]), ("b", [{}, *range(9)]), ("c", range(9))):
         records = [{"text": GOOD, "n": line} if isinstance(line, int) else line for line in lines]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -187,16 +178,14 @@ def test_every_file_gives_its_share_of_the_sample_and_bad_records_are_named(
     (tmp_path / "german.toml").write_text('language = "de"\nwords = { min = 99 }\n')
     (tmp_path / "own_measure.py").write_text("def letters(page):\n    return len(page.text)\n")
     flags = ["--rules", f"{tmp_path}/mine.toml,{tmp_path}/german.toml", "--measure", f"{tmp_path}/own_measure:letters"]
-    assert main([f"{tmp_path}/*.jsonl", *flags, "--limit", "9"]) == 0
-    out, error = capsys.readouterr()
+    out, error = says(0, "try-rules", f"{tmp_path}/*.jsonl", *flags, "--limit", "9")
     assert "judged 9 of 9 documents read: 7 kept (77.8%), 2 dropped" in out
     assert re.search(r"^german\.words +at least 99 +0 +0\.0% +0$", out, re.MULTILINE)
     assert f"own_measure:letters of 9 documents\n{len(GOOD):>10}  " in out
     bad = "1 bad records; the first, b.jsonl, line 1: no field 'text'"
     assert error.startswith(bad)
     (tmp_path / "b.jsonl").write_text("{}\n")
-    assert main([f"{tmp_path}/b.jsonl"]) == 1
-    assert capsys.readouterr().err.startswith(f"no document was read\n{bad}")
+    assert says(1, "try-rules", f"{tmp_path}/b.jsonl").err.startswith(f"no document was read\n{bad}")
 
 
 def test_histogram_counts_every_value_and_marks_the_limits() -> None:
@@ -232,9 +221,7 @@ def test_a_histogram_of_one_value_has_one_bar() -> None:
     assert [line.split()[:2] for line in histogram("x", [5.0, 5.0]).splitlines()[1:-1]] == [["5", "2"]]
 
 
-def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(tmp_path: Path, says: Says) -> None:
     texts = [GOOD, "<br>", "<p>\n</p>", "&nbsp;", GOOD.replace("Anna", "Caf&eacute;"), "Guten Tag, wie geht es?"]
     lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
     source = tmp_path / "in.jsonl"
@@ -244,10 +231,8 @@ def test_documents_that_cuts_leave_empty_are_counted_as_a_build_counts_them(
         manifest = build(source, tmp_path / f"out{kept}", rules="html_remnants", **settings)
         assert manifest.counts["kept"] == kept
         assert manifest.counts["dropped"]["empty text"] == 3
-        assert main([str(source), "--rules", "html_remnants", *flags]) == 0
-        out = capsys.readouterr().out
+        out = says(0, "try-rules", source, "--rules", "html_remnants", *flags).out
         assert f"judged {kept + 3} of 6 documents read: {kept} kept" in out
         assert "3 dropped" in out
         assert re.search(r"^empty text +before rules +3 ", out, re.MULTILINE)
-    assert main([str(source), "--rules", "html_remnants", "--measure", "words"]) == 0
-    assert "words of 3 documents" in capsys.readouterr().out
+    assert "words of 3 documents" in says(0, "try-rules", source, "--rules", "html_remnants", "--measure", "words").out

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run_command
+from tests.helpers.commands import Says
 from tests.helpers.shard_samples import make_documents, scan_tar, write_dataset
 
 main = partial(run_command, "verify")
@@ -41,27 +42,23 @@ def test_damage_ends_with_1_and_names_shard_member_and_byte(dataset: Path, capfd
     assert "2 problems in" in said.splitlines()[-1]
 
 
-def test_json_gives_one_object_a_problem_and_nothing_else(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_gives_one_object_a_problem_and_nothing_else(dataset: Path, says: Says) -> None:
     (dataset / "train-000002.tar").unlink()
-    assert main([str(dataset), "--json", "--workers", "1"]) == 1
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = says(1, "verify", dataset, "--json", "--workers", "1").out.splitlines()
     problem = json.loads(line)
     assert problem["shard"].endswith("train-000002.tar")
     assert set(problem) == {"shard", "member", "offset", "message"}
 
 
-def test_single_shards_are_held_to_a_manifest_beside(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_shards_are_held_to_a_manifest_beside(dataset: Path, says: Says) -> None:
     first, second = dataset / "train-000000.tar", dataset / "train-000001.tar"
     assert main([f"{dataset}/train-{{000000..000002}}.tar"]) == 0
     first.write_bytes(second.read_bytes())
-    assert main([str(first)]) == 1
-    assert "the manifest says" in capsys.readouterr().out
+    assert "the manifest says" in says(1, "verify", first).out
     second.rename(dataset / "other.tar")
-    assert main([str(dataset / "other.tar")]) == 1
-    assert "does not name this shard" in capsys.readouterr().out
+    assert "does not name this shard" in says(1, "verify", dataset / "other.tar").out
     (dataset / "manifest.json").write_text("{")
-    assert main([str(first)]) == 1
-    said = capsys.readouterr().out
+    said = says(1, "verify", first).out
     assert said.startswith(f"{dataset}/manifest.json: ")
     assert said.splitlines()[-1].startswith("1 problem in 0.0 MB")
     (dataset / "manifest.json").unlink()

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.builder.redaction.redact import redact
-from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError
 from pipeline.exchange.export import export_tokens
 from pipeline.exchange.token_sources import import_tokens
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored, stored_split, write
+from tests.helpers.commands import Says
 from tests.helpers.shard_samples import flip
 
 QUIET = Progress(quiet=True)
@@ -141,11 +141,10 @@ def test_a_document_that_was_damaged_is_named_and_nothing_is_left(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, says: Says) -> None:
     write([[5, 6], [7]], tmp_path / "set", val_fraction=0)
     flags = ["--output", str(tmp_path / "out")]
-    assert main(["export", str(tmp_path / "set"), "--to", "nanogpt", *flags]) == 0
-    said = capsys.readouterr().out
+    said = says(0, "export", tmp_path / "set", "--to", "nanogpt", *flags).out
     assert f"{tmp_path}/out/train.bin: 10 bytes\n" in said
     assert "train: 2 documents, 5 tokens as uint16\n" in said
     names = ["tokenizer_config.json", "train.bin"]
@@ -158,13 +157,11 @@ def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, capsys: py
         "splits": {"train": {"documents": 2, "tokens": 5}},
         "files": {name: (tmp_path / "out" / name).stat().st_size for name in names},
     }
-    assert main(["export", str(tmp_path / "set"), "--to", "megatrn", *flags]) == 2
     assert (
         "error: --to (to= in Python) must be one of megatron, nanogpt, parquet, got 'megatrn' (did"
-        in capsys.readouterr().err
+        in says(2, "export", tmp_path / "set", "--to", "megatrn", *flags).err
     )
-    assert main(["export", str(tmp_path / "set"), "--to", "megatron", *flags]) == 2
-    assert "holds files already" in capsys.readouterr().err
+    assert "holds files already" in says(2, "export", tmp_path / "set", "--to", "megatron", *flags).err
 
 
 @pytest.mark.parametrize("to", ["nanogpt", "megatron", "parquet"])

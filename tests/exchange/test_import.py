@@ -19,6 +19,7 @@ from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.token_arrays import map_tokens
 from tests.exchange.test_write_shards import stored
+from tests.helpers.commands import Says
 from tests.helpers.format_samples import as_zst
 from tests.helpers.interruptions import Units
 from tests.helpers.shard_samples import Shard
@@ -339,12 +340,13 @@ def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
         read(tmp_path / "x.csv", tmp_path / "out")
 
 
-def test_the_command_imports_and_the_result_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_imports_and_the_result_is_sound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+) -> None:
     file, output = write_parquet(tmp_path), tmp_path / "out"
     (tmp_path / "bad.jsonl").write_text('{"input_ids": [-1]}\n{"input_ids": [7]}\n{"input_ids": [7]}\n')
     bad = [f"{tmp_path}/bad.jsonl", "--eos-id", str(EOS), "--on-error", "records"]
-    assert main(["import", *bad, "--output", f"{tmp_path}/bad"]) == 0
-    assert capsys.readouterr().out == (
+    assert says(0, "import", *bad, "--output", f"{tmp_path}/bad").out == (
         f"{tmp_path}/bad: 2 documents, 4 tokens, verified\n1 skipped: an id outside the vocabulary\n"
         "1 documents are exact copies of others, and are kept\n"
         "2 documents lacked the end-of-text id 9 at their end: it was added\n"
@@ -354,9 +356,6 @@ def test_the_command_imports_and_the_result_is_sound(tmp_path: Path, capsys: pyt
     empty = "1 documents are empty: they hold only the end-of-text id\n"
     assert capsys.readouterr().out == f"{output}: 4 documents, 10 tokens, verified\n{empty}"
     assert main(["verify", str(output)]) == 0
-    assert main(["inspect", str(output), "--id", "b"]) == 0
-    assert "[7, 9]" in capsys.readouterr().out  # without a tokenizer, ids have no text
-    assert main(["inspect", str(output)]) == 0
-    assert "no tokenizer, end of text 9, stored as uint16" in capsys.readouterr().out
-    assert main(["import", str(file), *flags]) == 2
-    assert "holds a dataset already" in capsys.readouterr().err
+    assert "[7, 9]" in says(0, "inspect", output, "--id", "b").out  # without a tokenizer, ids have no text
+    assert "no tokenizer, end of text 9, stored as uint16" in says(0, "inspect", output).out
+    assert "holds a dataset already" in says(2, "import", file, *flags).err

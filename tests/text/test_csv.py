@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError
 from pipeline.text.document import Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 from tests.helpers.builds import run
+from tests.helpers.commands import Says
 from tests.helpers.text_samples import spelled
 
 PLAIN: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False, "val_fraction": 0}
@@ -139,10 +139,12 @@ def test_a_quote_that_is_not_closed_counts_as_all_its_lines(tmp_path: Path) -> N
     assert stream.stats()["bad_records"] == 95
 
 
-def test_a_command_counts_the_lines_of_a_bad_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_counts_the_lines_of_a_bad_row(tmp_path: Path, says: Says) -> None:
     (tmp_path / "x.csv").write_text('text\na\n"b\nc\n')
-    assert run_command("texts", [str(tmp_path / "x.csv"), "--output", str(tmp_path / "o.parquet")]) == 0
-    assert "2 bad records; the first, x.csv, line 3: invalid CSV" in capsys.readouterr().err
+    assert (
+        "2 bad records; the first, x.csv, line 3: invalid CSV"
+        in says(0, "texts", tmp_path / "x.csv", "--output", tmp_path / "o.parquet").err
+    )
 
 
 def test_fields_of_csv_are_of_the_types_asked_for(tmp_path: Path) -> None:

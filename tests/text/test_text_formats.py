@@ -24,6 +24,7 @@ from pipeline.errors import ConfigError, InputError, StateError
 from pipeline.text.document import BINARY
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
 from tests.helpers.builds import run
+from tests.helpers.commands import Says
 from tests.helpers.format_samples import tar_of, warc_record
 from tests.helpers.input_server import running_inputs
 from tests.helpers.text_samples import spelled
@@ -217,24 +218,21 @@ def test_one_long_document_is_said_once_and_names_the_formats(tmp_path: Path) ->
         pipeline.TextDataset(tmp_path / "a.txt", "bytes", format="lines")
 
 
-def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, says: Says) -> None:
     import pyarrow.parquet as pq
 
     (tmp_path / "x.txt").write_text("one\ntwo\n\nthree\n")
     output = tmp_path / "o.parquet"
     assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "paragraphs"]) == 0
     assert pq.read_table(output)["text"].to_pylist() == ["one\ntwo", "three"]
-    assert run_command("try-rules", [str(tmp_path / "x.txt"), "--format", "lines"]) == 0
-    assert "judged 3 of 3 documents read: 0 kept" in capsys.readouterr().out
-    assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "line"]) == 2
-    assert "did you mean 'lines'" in capsys.readouterr().err
+    assert "judged 3 of 3 documents read: 0 kept" in says(0, "try-rules", tmp_path / "x.txt", "--format", "lines").out
+    assert "did you mean 'lines'" in says(2, "texts", tmp_path / "x.txt", "--output", output, "--format", "line").err
 
 
-def test_a_build_that_keeps_nothing_says_what_dropped_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_build_that_keeps_nothing_says_what_dropped_it(tmp_path: Path, says: Says) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "short"}\n' * 3 + '{"text": 1}\n')
     arguments = [str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "o"), "--tokenizer", "bytes", "--quiet"]
-    assert run_command("build", [*arguments, "--on-error", "skip", "--workers", "1"]) == 1
-    error = capsys.readouterr().err
+    error = says(1, "build", *arguments, "--on-error", "skip", "--workers", "1").err
     assert error.startswith("error: no document was kept")
     assert "of 3 that were read from 1 input file: dropped by words: 3" in error
     assert "unreadable ('text' is a number, not text): 1" in error
