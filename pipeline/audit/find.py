@@ -161,19 +161,15 @@ class _Passages:
 
     def __init__(self, documents: DatasetDocuments, texts: Sequence[str], most: int) -> None:
         self._documents, self._texts, self._most = documents, texts, most
-        self._every = Decontaminator({"": texts})
+        self._every = Decontaminator(texts)
         if not len(self._every.hashes):
             raise ConfigError(
                 f"none of {len(texts):,} texts has {SHORTEST} words, as a passage needs; give longer texts"
             )
-        windows = [Decontaminator({"": [text]}).hashes for text in texts]
-        self._windows = [len(some) for some in windows]
+        self._windows = self._every.sizes.tolist()
         if few := self._windows.count(0):
             warn(describe_short({"passages": [few, len(texts)]}))
-        joined, numbers = np.concatenate(windows), np.repeat(np.arange(len(texts)), self._windows)
-        order = np.argsort(joined, kind="stable")
-        self._numbers = numbers[order].tolist()  # the texts that have each window, window by window
-        self._starts = np.append(np.searchsorted(joined[order], self._every.hashes), len(joined)).tolist()
+        self._numbers, self._starts = (array.tolist() for array in self._every.texts_of)  # the texts of each window
 
     def search(self, progress: Progress) -> list[list[Match]]:
         shards = list(self._documents.shards())

@@ -9,7 +9,7 @@ plan.py              inputs and recipe -> units of work
 references.py        files that a recipe names (rules, models, tokenizers), copied once to the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file for each stage; `registry` lists them in order
-transforms/          the steps that each document passes in order: normalize, clean, language, rules, decontaminate
+transforms/          the steps that each document passes in order: normalize, clean, language, rules
 partitions/          the documents of a unit, which stages exchange
 output_directory.py  whether a build is new, continued or complete; what differs between two plans
 signature_store.py   writes the signatures of a build, and fetches those of earlier builds

@@ -82,7 +82,7 @@ def build(
 
     ``settings`` are the fields of ``Recipe`` (``tokenizer="train:32000"``, ``language="en"``, ...), and override ``recipe``.
     ``transforms`` are functions of documents, or their names as ``module:function``, which run after normalising. A list that
-    also names built-in transforms ("normalize", "clean", "language", "rules", "decontaminate") is the whole order.
+    also names built-in transforms ("normalize", "clean", "language", "rules") is the whole order.
 
     The same call again continues an interrupted build, or returns the manifest of a complete one. ``overwrite=True`` starts
     over. ``lock=False`` is for file systems without locks: make sure yourself that no other build works in ``output``.

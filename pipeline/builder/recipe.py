@@ -26,8 +26,12 @@ from .setting import GROUPS, check_whole, flag_of, setting, setting_of, types_of
 
 Bos = Literal["never", "always"]
 RepeatedPassages = Literal["cut", "count", "drop"]
+DecontaminateAction = Literal["drop", "cut", "mark"]
 KEEP_TEXTS = ("parquet", "jsonl.zst")
-BOS, REPEATED_PASSAGES = (get_args(known) for known in (Bos, RepeatedPassages))
+BOS, REPEATED_PASSAGES, DECONTAMINATE_ACTIONS = (
+    get_args(known) for known in (Bos, RepeatedPassages, DecontaminateAction)
+)
+MARK, CONTAMINATED = "mark", "contaminated"  # the field of marked documents
 KEEP = ("first", "longest")
 READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 _SPDX = re.compile(r"[(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*( (AND|OR|WITH) [(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*)*")
@@ -214,11 +218,33 @@ class Recipe:
     decontaminate: tuple[str, ...] = setting(
         (),
         FILTERS,
-        "evaluation sets, joined by commas; documents that share 13 consecutive words with one are dropped",
+        "evaluation sets, joined by commas; documents that hold an item of one are dropped",
         named=True,
     )
     decontaminate_key: str | None = setting(
         None, FILTERS, "field or column of the texts in evaluation sets, such as question (default: as --text-key)"
+    )
+    decontaminate_action: DecontaminateAction = setting(
+        "drop",
+        FILTERS,
+        "what to do with a document that holds an item of an evaluation set. drop it (default), cut the words that it shares "
+        "with the item, or mark it: the kept field contaminated then names the item",
+        choices=DECONTAMINATE_ACTIONS,
+        optional=True,
+    )
+    decontaminate_share: float = setting(
+        0.8,
+        FILTERS,
+        "a document holds an item if its runs of 13 words have this share of the item's words (default: 0.8; 0: any run)",
+        share="<=",
+        optional=True,
+    )
+    decontaminate_common: float = setting(
+        0.0005,
+        FILTERS,
+        "a run of 13 words does not count if more than this share of the documents has it, and more than 20 (default: 0.0005)",
+        share="<=",
+        optional=True,
     )
     # tokens and shards
     tokenizer: str = setting(
@@ -271,6 +297,14 @@ class Recipe:
         parse_languages(self.language, self.language_threshold)
         if self.format != "":
             format_named(self.format)
+        if self.decontaminate_action == MARK:
+            kinds = {item.name: item.kind for item in parse_fields(self.keep_fields)}
+            if kinds.get(CONTAMINATED, "str") != "str":
+                raise ConfigError(
+                    f"decontaminate_action mark sets the field {CONTAMINATED}: keep it as {CONTAMINATED}:str"
+                )
+            added = () if CONTAMINATED in kinds else (f"{CONTAMINATED}:str",)
+            object.__setattr__(self, "keep_fields", (*self.keep_fields, *added))
         _ = self.quotas, self.licenses, self.permutations, self.condition, self.vocab_size, self.kept_by
 
     @property
@@ -452,6 +486,9 @@ class Settings(TypedDict, total=False):
     against: Names
     decontaminate: Names
     decontaminate_key: str | None
+    decontaminate_action: DecontaminateAction
+    decontaminate_share: float
+    decontaminate_common: float
     tokenizer: str
     special_tokens: Names
     reserve: int

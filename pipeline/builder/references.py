@@ -8,6 +8,7 @@ and sha256, and refuses a file that changed.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from ..text.extract import Extractor
 from ..text.fields import merge_fields
 from ..text.tokenizer.tokenizer import Tokenizer
 from .build_tokenizer import TOKENIZER, resolve_tokenizer
-from .dedup.decontaminate import Decontaminator, read_evaluation_sets
+from .dedup.decontaminate import Evaluation, read_evaluation_sets
 from .recipe import Recipe
 from .signature_store import check_against
 from .transforms.chain import TransformContext, check_order, find_user_functions
@@ -86,7 +87,7 @@ def load_context(workspace: Workspace) -> TransformContext:
         rules=RuleSet.from_json(index["rules"]),
         language_model=model,
         user_functions={spec: UserFunction.from_json(value) for spec, value in index["user_functions"].items()},
-        evaluation=Decontaminator.load(folder) if (folder := directory / _EVALUATION).exists() else None,
+        evaluation=Evaluation.load(folder) if (folder := directory / _EVALUATION).exists() else None,
         scores=Scores.load(folder) if (folder := directory / _SCORES).exists() else None,
         extract=UserFunction.from_json(index["extract"]) if "extract" in index else None,
     )
@@ -105,7 +106,9 @@ def resolve(recipe: Recipe, requests: RequestOptions) -> References:
     identifier.check_known(parse_languages(recipe.language))
     model = NamedFile.read(identifier.path)
     key = recipe.decontaminate_key or recipe.text_key
-    evaluation, hashes, too_short = read_evaluation_sets(recipe.decontaminate, key, normalized=recipe.normalize)
+    evaluation, hashes, too_short = read_evaluation_sets(
+        recipe.decontaminate, key, recipe.id_key, normalized=recipe.normalize
+    )
     tokenizer = resolve_tokenizer(recipe)
     definitions: dict[str, Any] = {
         "rules": rules.describe(),
@@ -134,6 +137,17 @@ def resolve(recipe: Recipe, requests: RequestOptions) -> References:
     context = TransformContext(rules, model, user_functions, evaluation if hashes else None, scores, extract)
     merge_fields([context.fields(recipe), recipe.condition.fields if recipe.condition else ()])
     return References(context, drop_ids, tokenizer, definitions)
+
+
+def load_evaluation(workspace: Workspace) -> Evaluation:
+    """Return the items of the evaluation sets, read once in each process."""
+    path = workspace.references / _EVALUATION
+    return _load_evaluation(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_evaluation(path: Path, mtime_ns: int) -> Evaluation:
+    return Evaluation.load(path)
 
 
 def listed_ids_path(workspace: Workspace) -> Path:

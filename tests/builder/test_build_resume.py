@@ -187,8 +187,10 @@ def build(tmp_path: Path) -> Callable[..., Manifest]:
     (tmp_path / "gone.txt").write_text("doc-1\ndoc-20\n")
     notice = " ".join(f"notice{k}" for k in range(12))
     inputs.append(str(write_jsonl(tmp_path / "in/notices.jsonl", [f"{k} {notice} {english(k, 9)}" for k in range(40)])))
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [english(4, 2)])
     inputs = [f"{name}={path}" for name, path in zip("abcabca", inputs, strict=True)]
-    return functools.partial(run, inputs, drop_ids=str(tmp_path / "gone.txt"), **EVERYTHING)
+    named = {"drop_ids": str(tmp_path / "gone.txt"), "decontaminate": str(quiz)}
+    return functools.partial(run, inputs, **named, **EVERYTHING)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.nightly)])
@@ -208,7 +210,15 @@ def test_a_build_killed_at_any_file_operation_goes_on_to_the_same_bytes(
 def test_a_build_killed_after_any_unit_goes_on(build: Callable[..., Manifest], tmp_path: Path) -> None:
     units = Units()
     build(tmp_path / "whole", progress=units)
-    assert units.counts.keys() > {"ingest", "find repeats", "cut repeats", "drop_ids", "sort windows", "passages"}
+    assert units.counts.keys() > {
+        "ingest",
+        "decontaminate",
+        "find repeats",
+        "cut repeats",
+        "drop_ids",
+        "sort windows",
+        "passages",
+    }
     done = sum(units.counts.values())
     for count in [1] + 6 * [done // 8]:  # each goes on where the one before was killed
         assert killed_at(count, functools.partial(build, tmp_path / "killed")) == -signal.SIGKILL
@@ -216,7 +226,7 @@ def test_a_build_killed_after_any_unit_goes_on(build: Callable[..., Manifest], t
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")
     assert_clean(tmp_path / "killed")
     counts = Manifest.read(tmp_path / "whole").counts
-    assert min(counts["dropped"]["drop_ids"], counts["passages"]["cut"]) > 0
+    assert min(counts["dropped"]["contaminated"], counts["dropped"]["drop_ids"], counts["passages"]["cut"]) > 0
 
 
 def test_an_interrupt_counts_the_units_that_are_kept_and_the_next_start_says_that_it_continues(

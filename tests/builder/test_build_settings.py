@@ -194,6 +194,7 @@ null, "scores": null, "where": null, "limit": null, "on_error": "records", "max_
 "words_left": 50, "dedup_passages": null, "repeated_passages": "cut", "repeated_share": 0.5, "dedup": true, \
 "dedup_threshold": 0.8, "dedup_bands": 14, "dedup_rows": 8, "dedup_num_perm": null, "dedup_ngram": 5, \
 "dedup_keep": "first", "keep_signatures": true, "against": [], "decontaminate": [], "decontaminate_key": null, \
+"decontaminate_action": "drop", "decontaminate_share": 0.8, "decontaminate_common": 0.0005, \
 "tokenizer": "train:32000", "special_tokens": [], "reserve": 0, "bos": "never", "eos": "always", "val_fraction": \
 0.005, "tokens_per_shard": null, "tokens_per_sample": 0, "max_tokens": [], "seed": 0"""
 

@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError
 from tests.builder.test_engine import die_once, fail_on_three
 from tests.builder.test_references import NAMES, QUESTION, run_script, write_corpus, write_named
 from tests.helpers import interpreters
-from tests.helpers.builds import digests, run
+from tests.helpers.builds import digests, run, write_jsonl
 from tests.helpers.corpus import english, write_inputs
 from tests.helpers.input_server import running_inputs
 from tests.helpers.local_server import answering
@@ -123,6 +123,7 @@ def test_transforms_fields_scores_and_passages_give_the_same_bytes_on_ray(cluste
         "where": "n >= 10",
         "keep_fields": "n:int,q:float",
         "dedup_passages": 30,
+        "decontaminate": [str(write_jsonl(tmp_path / "quiz.jsonl", [english(30, 2)]))],
         "limits": Limits(partition_records=30, batch_records=10, bucket_hashes=500),
     }
     local = make(source, tmp_path / "local", **settings)

@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from pipeline.builder.dedup.minhash import shingles
-from scripts import bench_build, bench_dedup, bench_find, bench_growth, bench_pages, bench_stream, bench_text
+from scripts import (
+    bench_build,
+    bench_contamination,
+    bench_dedup,
+    bench_find,
+    bench_growth,
+    bench_pages,
+    bench_stream,
+    bench_text,
+)
 from scripts.bench import child
 from scripts.bench.process import watch
 from scripts.bench.remote import certificate, serving
@@ -148,6 +157,14 @@ def test_the_bench_of_pages_prints_its_table(tmp_path: Path, capsys: pytest.Capt
         )
     assert bench_pages.main([f"{tmp_path}/*.html", "--rounds", "1"]) == 0
     assert re.search(r"\| a build's reader, resiliparse +\| [\d.,]+ ", capsys.readouterr().out)
+
+
+def test_leaks_of_every_way_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = str(write_texts(tmp_path / "a.jsonl", [english(k, 12) for k in range(300)]))
+    assert bench_contamination.main([texts, "--items", "6"]) == 0
+    out = capsys.readouterr().out
+    assert len(re.findall(r"\| 6 of 6 \(100\.0%\)", out)) == 9
+    assert len(re.findall(r"\| 0 of \d+ \(0\.0%\)", out)) >= 2
 
 
 def test_find_is_compared_with_every_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from ...errors import BuildError
 from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OF_DEDUP
 from .counts import PASSED, Counts, Histogram
-from .samples import RepeatedPassage, Sample
+from .samples import ContaminatedItem, RepeatedPassage, Sample
 
 _IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves out if they are empty
 
@@ -57,6 +57,9 @@ class BuildStats:
 
     If runs of words were compared, ``passages`` counts the ``passages`` that occur earlier, their ``words`` and ``documents``;
     documents that were ``cut`` and kept; and ``characters`` cut from them.
+
+    If documents hold items of evaluation sets, ``contaminated_items`` lists these items, those in most documents first, and
+    ``contamination`` counts documents that were ``cut`` or ``marked`` and kept, and ``characters`` cut from them.
     """
 
     read: int = 0
@@ -77,6 +80,8 @@ class BuildStats:
     repeats: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     passages: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     repeated_passages: list[RepeatedPassage] = field(default_factory=list, metadata=_IF_ANY)  # that occur most
+    contamination: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
+    contaminated_items: list[ContaminatedItem] = field(default_factory=list, metadata=_IF_ANY)
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
     cluster_sizes: dict[str, int] = field(default_factory=dict)
@@ -113,6 +118,7 @@ class BuildStats:
             edited=counts.by("edited"),
             repeats=counts.by("repeats"),
             passages=counts.by("passages"),
+            contamination=counts.by("contamination"),
             dropped=dropped,
             dropped_characters={key: sizes[key] for key in dropped},
             added=added,

@@ -44,6 +44,7 @@ class Counts:
         added to, SOURCE, LANGUAGE              these added documents, by source and language
         repeats, WHAT                           the counts of line dedup
         passages, WHAT                          the counts of the stage that cuts passages
+        contamination, WHAT                     documents that hold items of evaluation sets and were cut or marked
         read characters / records               characters before any edit; records, the bad ones too
 
     >>> counts, more = Counts(), Counts()

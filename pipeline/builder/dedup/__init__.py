@@ -10,6 +10,7 @@ key_tables.py       keys of many partitions, sorted on disk: how often each occu
 near_vectors.py     documents whose vectors are near the vector of an earlier document; their ids can be dropped
 vectors.py          reads the user's vectors and keys: .npy, Parquet, JSON Lines
 decontaminate.py    documents that share long n-grams with evaluation sets
+spellings.py        one spelling for texts that have the same words
 row_files.py        the rows of many files as one array, of which memory holds only a part
 kernels.py          the compiled loops
 """

@@ -7,6 +7,7 @@ Every later stage works on one partition at a time. The module of a stage also h
         hashes.bin          uint8 [passed, 16], the hash of each text
         signatures.bin      uint32 [passed, permutations], the MinHash signature of each text
         passages.bin        uint64, sorted: the hashes of lines or paragraphs, if repeated ones are to be cut
+        matches.npy         int64 [n, 2]: a document, and an n-gram of an evaluation set that it has (--decontaminate)
         rejected.jsonl      records that could not be read, and dropped documents (with --keep-rejected)
         counts.json         everything counted so far
     ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans; done-9000.json if a
@@ -45,6 +46,7 @@ from ..work.workspace import Workspace
 INGEST = "ingest"
 PARTITIONS = "partitions.json"
 DOCUMENTS = "documents.arrow"
+MATCHES = "matches.npy"
 COUNTS = "counts.json"
 HELD = "held"
 

@@ -162,18 +162,26 @@ class DocumentFile:
 
 def with_texts(batch: Any, texts: Mapping[int, str]) -> Any:
     """Return a record batch of documents with other ``texts``, by row."""
+    return with_values(batch, {"text": texts, "characters": {row: len(text) for row, text in texts.items()}})
+
+
+def with_values(batch: Any, values: Mapping[str, Mapping[int, Any]], keep: NDArray[np.bool_] | None = None) -> Any:
+    """Return the rows ``keep`` (None: all) of a record batch of documents, with other ``values`` by column and row."""
     import pyarrow as pa
 
-    if not texts:
+    arrays = []
+    for item, column in zip(batch.schema, batch.columns, strict=True):
+        if values.get(item.name):
+            new = column.to_pylist()
+            for row, value in values[item.name].items():
+                new[row] = value
+            column = _column(new, item.type)
+        arrays.append(column)
+    batch = pa.record_batch(arrays, schema=batch.schema)
+    if keep is None or keep.all():
         return batch
-    values = {name: batch.column(name).to_pylist() for name in ("text", "characters")}
-    for row, text in texts.items():
-        values["text"][row], values["characters"][row] = text, len(text)
-    arrays = [
-        _column(values[item.name], item.type) if item.name in values else column
-        for item, column in zip(batch.schema, batch.columns, strict=True)
-    ]
-    return pa.record_batch(arrays, schema=batch.schema)
+    bits = pa.py_buffer(np.packbits(keep, bitorder="little").tobytes())
+    return batch.filter(pa.Array.from_buffers(pa.bool_(), len(keep), [None, bits]))
 
 
 def _new_file(path: Path, schema: Any) -> Any:

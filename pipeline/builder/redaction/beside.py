@@ -17,7 +17,7 @@ from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXTS_NAME, Manifest
 from ...text.fields import parse_fields
 from ..counts.build_stats import BuildStats, funnel
-from ..counts.samples import CUT_LINES, CUT_PASSAGES, ID_CHARACTERS, NearestTexts
+from ..counts.samples import CUT_ITEMS, CUT_LINES, CUT_PASSAGES, ID_CHARACTERS, NearestTexts
 from ..dedup.minhash import text_hash
 from ..report.html import write_report
 from ..stages.drop_ids import DropIdsStage, compared
@@ -28,7 +28,7 @@ from ..stages.registry import changes
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts, unless fields of these names are kept
 # Kinds of records whose texts have words of other documents, of which nothing is known.
-QUOTING = frozenset((CUT_LINES, WORDS_LEFT, CUT_PASSAGES, PassageDedupStage.drops.key))
+QUOTING = frozenset((CUT_ITEMS, CUT_LINES, WORDS_LEFT, CUT_PASSAGES, PassageDedupStage.drops.key))
 
 
 class Removed(NamedTuple):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 _Parts = list[tuple[str, bool]]  # the parts of a text, and whether each is marked
+_ITEMS = 200  # of evaluation sets, shown
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
@@ -88,6 +89,8 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
             for name, number in descending({name: stats.dropped.get(name, 0) for name in stats.histograms})
         ],
         cut=_cut(stats),
+        contaminated=stats.contaminated_items[:_ITEMS],
+        contaminated_number=len(stats.contaminated_items),
         repeated=stats.repeated_passages,
         near_clusters=size_classes(stats.near_cluster_sizes),
         samples=_samples(stats),
@@ -127,6 +130,9 @@ def _cut(stats: BuildStats) -> list[tuple[str, int]]:
             ("documents that have them", passages["documents"]),
             ("documents they were cut from and that were kept", passages["cut"]),
         ]
+    named += [
+        (f"documents {kind} as contaminated", n) for kind, n in stats.contamination.items() if kind != "characters"
+    ]
     edited = [(f"documents edited by {name}", number) for name, number in descending(stats.edited)]
     return descending(stats.cut) + edited + named
 

@@ -125,6 +125,15 @@ which value; heights are square roots of the numbers. Dashed lines are limits, a
 {% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
 <td class="n">{{ number|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
+{% if contaminated %}<h2>Items of evaluation sets</h2><p class="soft">The items that documents hold, the first
+{{ contaminated|length }} of {{ contaminated_number|whole }}: how many documents hold each, the longest run of words that one
+of them shares with it, and the greatest share of the item that one has.</p>
+<div class="panel"><table><tr><th class="n">documents</th><th class="n">words in a row</th><th class="n">share</th>
+<th>item</th></tr>
+{% for row in contaminated %}<tr><td class="n">{{ row.documents|whole }}</td><td class="n">{{ row.run|whole }}</td>
+<td class="n">{{ row.share|percent }}</td><td><code>{{ row.item }}</code></td></tr>
+{% endfor %}</table></div>{% endif %}
+
 {% if repeated %}<h2>Repeated passages</h2><p class="soft">The passages that occur most, and the document in which each is
 first. Up to 600 characters of each are shown.</p>
 <div class="panel"><table><tr><th class="n">times</th><th class="n">words</th><th>passage</th></tr>

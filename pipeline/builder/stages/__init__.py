@@ -5,6 +5,7 @@ registry.py          the stages, in the order of the files below: a new stage is
 ingest.py            units of input -> partitions of documents that pass
 quotas.py            which units and partitions fill the token quotas of sources; whether another round is needed
 bad_records.py       how many bad records a build allows
+decontaminate.py     drop, cut or mark documents that hold items of evaluation sets
 line_dedup.py        cut lines and paragraphs that occur earlier in the corpus
 dedup.py             find exact and near duplicates over the whole input
 survivors.py         documents that no stage has dropped so far; how a stage drops some

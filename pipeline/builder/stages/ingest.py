@@ -10,6 +10,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from filters.language.language import UNDETERMINED
 from filters.rules.rule_files import made_for
 
@@ -27,6 +30,7 @@ from ..dedup.segments import passage_finder
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (
     INGEST,
+    MATCHES,
     PARTITIONS,
     done_path,
     partition_name,
@@ -179,6 +183,7 @@ class _FilterParts:
         self.plan = plan
         self.bins = Bins(context.rules.rules)
         self.chain = Chain(recipe, context)
+        self.evaluation = context.evaluation
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
         self.fields = context.fields(recipe)
@@ -243,6 +248,7 @@ def _filter_partition(
     """Judge the documents of a partition. Write the kept documents and, if the recipe asks, the rejected ones."""
     recipe = parts.plan.recipe
     counts = Counts(parts.bins.empty())
+    matches, passed = list[NDArray[np.int64]](), 0  # documents that passed
     signed = recipe.dedup and not recipe.passage_kinds  # line dedup signs the texts that it has cut
     with (
         open(directory / "rejected.jsonl", "wb") as file,
@@ -272,9 +278,11 @@ def _filter_partition(
             for result in processed:
                 source, size = result.document.source, len(result.document.text)
                 counts.add_outcome("filtered", source, result.language.code, result.outcome, size)
-            writer.extend(
-                _rows([result for result in processed if result.reason is None], span_numbers, parts.metadata)
-            )
+            rows = _rows([result for result in processed if result.reason is None], span_numbers, parts.metadata)
+            if parts.evaluation is not None:
+                matches.append(parts.evaluation.found([row.text for row in rows]) + np.array([passed, 0], np.int64))
+            passed += len(rows)
+            writer.extend(rows)
             dropped = [result for result in processed if result.reason is not None]
             keys = sample_keys([result.document.text for result in dropped], recipe.seed)
             for result, key in zip(dropped, keys, strict=True):
@@ -284,6 +292,8 @@ def _filter_partition(
                     rejected += [(numbers[result.record], line)] if recipe.keep_rejected else []
             for _, line in sorted(rejected, key=itemgetter(0)):  # by record, however records are batched
                 write_line(file, line)
+    if parts.evaluation is not None:
+        np.save(directory / MATCHES, np.concatenate([np.zeros((0, 2), np.int64), *matches]))
     return counts
 
 

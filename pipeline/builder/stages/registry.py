@@ -8,6 +8,7 @@ from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import descending
 from ..outcome import OF_DEDUP
 from ..recipe import Recipe
+from .decontaminate import DecontaminateStage
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage
 from .ingest import IngestStage
@@ -22,6 +23,7 @@ from .write import WriteStage
 # A round, which is repeated with more input until the token quotas are filled.
 ROUND: tuple[Stage, ...] = (
     IngestStage(),
+    DecontaminateStage(),
     LineDedupStage(),
     DedupStage(),
     DropIdsStage(),

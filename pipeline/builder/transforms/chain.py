@@ -17,10 +17,10 @@ from ...text.document import Document
 from ...text.fields import Field, merge_fields, parse_fields
 from ...text.judging import EMPTY, Drop, is_empty
 from ..counts.counts import PASSED, Counts
-from ..dedup.decontaminate import Decontaminator
+from ..dedup.decontaminate import Evaluation
 from ..recipe import Recipe
 from .score_table import JoinScores, Scores
-from .transform import ApplyRules, Clean, Decontaminate, IdentifyLanguage, Normalize, Transform
+from .transform import ApplyRules, Clean, IdentifyLanguage, Normalize, Transform
 from .user import UserTransform
 from .user_functions import UserFunction, find_user_function
 
@@ -34,7 +34,7 @@ class TransformContext:
     rules: RuleSet
     language_model: NamedFile
     user_functions: Mapping[str, UserFunction]
-    evaluation: Decontaminator | None = None
+    evaluation: Evaluation | None = None
     scores: Scores | None = None
     extract: UserFunction | None = None  # makes text of HTML
 
@@ -131,7 +131,7 @@ BUILT_IN: Mapping[str, Callable[[Recipe, TransformContext], Transform | None]] =
         LanguageIdentifier(context.language_model.path), parse_languages(recipe.language, recipe.language_threshold)
     ),
     "rules": lambda recipe, context: ApplyRules(context.rules),
-    "decontaminate": lambda recipe, context: Decontaminate(context.evaluation) if context.evaluation else None,
+    "decontaminate": lambda recipe, context: None,  # a stage, after all transforms
 }
 """Each function returns its transform, or None if the recipe does not ask for it."""
 
@@ -186,7 +186,6 @@ def check_order(recipe: Recipe, rules: RuleSet) -> None:
         "clean": ("rules with a [cut] table", bool(rules.cleaners)),
         "language": ("language, or rules for languages", bool(recipe.language) or rules.reads_language),
         "rules": (f"rules {','.join(recipe.rules)}", bool(rules.rules)),
-        "decontaminate": ("decontaminate", bool(recipe.decontaminate)),
     }
     for name, (what, wanted) in requirements.items():
         if wanted and name not in order:

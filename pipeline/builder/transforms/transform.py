@@ -1,4 +1,4 @@
-"""The base class of transforms, and the built-in ones: normalise, clean, identify the language, judge by rules, decontaminate."""
+"""The base class of transforms, and the built-in ones: normalise, clean, identify the language, judge by rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ...text.document import Document
 from ...text.judging import Drop, judge_language, judge_measured, measure
 from ...text.normalize import normalize
 from ..counts.counts import Bins, Counts, add_histograms
-from ..dedup.decontaminate import Decontaminator
 
 Decision = Document | Drop | list[Document]
 """A transform keeps a document, edited or not; or drops it; or replaces it by several."""
@@ -100,19 +99,3 @@ class ApplyRules(Transform):
         counts.histograms = add_histograms(counts.histograms, self._bins.count(*measured))
         counts.nearest.add(self._rules.rules, documents, measured, drops)
         return [drop or document for document, drop in zip(documents, drops, strict=True)]
-
-
-class Decontaminate(Transform):
-    """Drops documents that share n-grams with an evaluation set."""
-
-    name = "decontaminate"
-
-    def __init__(self, evaluation: Decontaminator) -> None:
-        self._evaluation = evaluation
-
-    def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
-        overlaps = self._evaluation.overlaps([document.text for document in documents])
-        return [
-            Drop(f"contaminated by {name} ({overlap} shared n-grams)", "contaminated") if overlap else document
-            for document, (overlap, name) in zip(documents, overlaps, strict=True)
-        ]
