@@ -49,6 +49,23 @@ class Match(NamedTuple):
     passage: str
 
 
+class FoundItem(NamedTuple):
+    """How much of a text the documents of a dataset have together.
+
+    ``runs``: the text's runs of 13 words, or 1 if it has 8 to 12 words and is compared whole; 0 if it has fewer. ``found``: how
+    many of them are in a document. ``documents``: every document with one, as SHARD:NUMBER. ``matches``: the best.
+    """
+
+    runs: int
+    found: int
+    documents: list[str]
+    matches: list[Match]
+
+    @property
+    def share(self) -> float:
+        return self.found / max(1, self.runs)
+
+
 def find(
     dataset: str | Path,
     texts: str | Sequence[str],
@@ -82,14 +99,27 @@ def find(
     >>> match.kind, match.shard, match.likeness
     ('exact', 'train-000000.tar', 1.0)
     """
-    if not 0 < threshold <= 1:
-        raise ConfigError(f"threshold must be above 0 and at most 1, got {threshold}")
+    check_threshold(threshold)
     listed = [texts] if isinstance(texts, str) else list(texts)
     if wrong := [text for text in listed if not isinstance(text, str)]:
         raise ConfigError(f"texts must be text or a list of texts, got {value_text(wrong[0])}")
     documents = DatasetDocuments(dataset, RequestOptions(tries=tries, timeout=timeout))
     progress = progress or Progress()
     return search(documents, listed, threshold, most, progress, passages=passages, index=index)
+
+
+def check_threshold(threshold: float) -> None:
+    if not 0 < threshold <= 1:
+        raise ConfigError(f"threshold must be above 0 and at most 1, got {threshold}")
+
+
+def find_items(documents: DatasetDocuments, texts: Sequence[str], most: int, progress: Progress) -> list[FoundItem]:
+    """Return for each item of a benchmark how much of it a dataset has: `find` with ``passages``, over all documents together."""
+    return _Passages(documents, _as_built(documents, texts), most).items(progress)
+
+
+def _as_built(documents: DatasetDocuments, texts: Sequence[str]) -> Sequence[str]:
+    return [normalize(text) for text in texts] if documents.settings.get("normalize") else texts
 
 
 def search(
@@ -103,10 +133,9 @@ def search(
     index: str | Path | None = None,
 ) -> list[list[Match]]:
     """Return the matches as `find` does, in a dataset that is open."""
-    if documents.settings.get("normalize"):
-        texts = [normalize(text) for text in texts]
     if passages:
-        return _Passages(documents, texts, most).search(progress)
+        return [item.matches for item in find_items(documents, texts, most, progress)]
+    texts = _as_built(documents, texts)
     return _Search(documents, open_index(documents, index, progress), threshold, most).search(texts)
 
 
@@ -169,16 +198,20 @@ class _Passages:
         self._windows = self._every.sizes.tolist()
         if few := self._windows.count(0):
             warn(describe_short({"passages": [few, len(texts)]}))
-        self._numbers, self._starts = (array.tolist() for array in self._every.texts_of)  # the texts of each window
+        self._numbers, starts = self._every.texts_of  # the texts that have each window, window by window
+        self._starts = starts.tolist()
 
-    def search(self, progress: Progress) -> list[list[Match]]:
+    def items(self, progress: Progress) -> list[FoundItem]:
         shards = list(self._documents.shards())
-        # For each text, its windows in each document of each shard.
+        # For each text, its windows in each document of each shard, and those in any document.
         found: list[Counter[tuple[int, int]]] = [Counter() for _ in self._texts]
+        anywhere = np.zeros(len(self._numbers), bool)
         with progress.each("find", shards, lambda item: item[1].bytes, "bytes") as items:
             for at, (_, shard) in enumerate(items):
                 for document, entry in self._hits(self._documents.texts(shard)):
-                    for number in self._numbers[self._starts[entry] : self._starts[entry + 1]]:
+                    windows = slice(self._starts[entry], self._starts[entry + 1])
+                    anywhere[windows] = True
+                    for number in self._numbers[windows].tolist():
                         found[number][at, document] += 1
         best = [
             (document, number, count)
@@ -191,7 +224,11 @@ class _Passages:
             passage = shared_passage(text, self._documents.text(location), NGRAM)
             share = count / self._windows[number]
             matches[number].append(_match_at(self._documents, location, PASSAGE, share, None, passage))
-        return [sorted(some, key=lambda match: -match.likeness) for some in matches]
+        totals = np.bincount(self._numbers[anywhere], minlength=len(self._texts)).tolist()
+        documents = [[f"{shards[at][1].name}:{row}" for at, row in sorted(counts)] for counts in found]
+        for some in matches:
+            some.sort(key=lambda match: -match.likeness)
+        return list(map(FoundItem, self._windows, totals, documents, matches))
 
     def _hits(self, batches: Iterator[list[str]]) -> Iterator[tuple[int, int]]:
         """Yield each window that a document has: the number of the document, and the index of the window in ``hashes``."""

@@ -129,13 +129,13 @@ def requests_of(options: argparse.Namespace) -> RequestOptions:
     return RequestOptions(tries=options.tries, timeout=options.timeout)
 
 
-def check_output(output: Path, inputs: Iterable[str | os.PathLike[str] | None]) -> None:
+def check_output(output: Path, inputs: Iterable[str | os.PathLike[str] | None], flag: str = "--output") -> None:
     """Raise ``ConfigError`` if an output is one of the ``inputs``, or if its folder does not exist: before the work."""
     if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: {output.parent} is not a directory; make it first")
+        raise ConfigError(f"{flag} {output}: {output.parent} is not a directory; make it first")
     for path in inputs if output.exists() else ():
         if path is not None and os.path.exists(path) and os.path.samefile(output, path):
-            raise ConfigError(f"--output {output}: it is an input, which would be replaced; choose another name")
+            raise ConfigError(f"{flag} {output}: it is an input, which would be replaced; choose another name")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

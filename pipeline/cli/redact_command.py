@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import ConfigError, first_few
 
 from .command import Command, Parser, add_requests, requests_of
-from .trace_command import read_state, stream_of_run
+from .trace_command import add_run, seen_in_run
 
 DESCRIPTION = """\
 Overwrite the tokens of documents in a finished dataset by end-of-text ids, in place.
@@ -55,10 +53,7 @@ def make_parser(prog: str | None = None) -> Parser:
         metavar="FILE",
         help="states of runs, as JSON, to list the steps that saw the documents",
     )
-    parser.add_argument("--global-batch", type=int, metavar="N", help="with --state: batch size times number of ranks")
-    parser.add_argument(
-        "--ranks", type=int, default=1, metavar="N", help="with --state: ranks of the runs (default: 1)"
-    )
+    add_run(parser)
     add_requests(parser)
     return parser
 
@@ -79,7 +74,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         names,
         options.reason,
         texts=options.texts,
-        runs={str(path): stream_of_dataset(path, options).seen for path in options.state},
+        runs={str(path): seen_in_run(path, options, "redact") for path in options.state},
         requests=requests_of(options),
         lock=not options.no_lock,
     )
@@ -107,17 +102,6 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         print(f"{seen['state']}: {'; '.join(lines[:_SHOWN]) or 'no step had these documents'}{more}")
     print(f"certificate: {str(options.dataset).rstrip('/')}/{certificate['name']}.html, and .json")
     return 1 if found else 0
-
-
-def stream_of_dataset(path: Path, options: argparse.Namespace) -> Any:
-    """Return the stream of a run at a saved state. Raises ``ConfigError`` if it was a mix, whose sources may share keys."""
-    names = sorted(json.loads(read_state(path)["shape"])["data"])
-    if names != [""]:
-        raise ConfigError(
-            f"--state {path}: a run of a mix of {', '.join(names)}; redact without it. Then name the steps of each key: "
-            "shardwright trace NAME=DATASET ... --state FILE --document KEY"
-        )
-    return stream_of_run([options.dataset], path, options, {})
 
 
 COMMAND = Command(make_parser=make_parser, run=run, hint="the same command continues")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -118,6 +119,34 @@ def stream_of_run(datasets: list[str], path: Path, options: argparse.Namespace, 
     stream = make_stream(named, shape, global_batch, options.ranks, requests_of(options), text)
     stream.load_state_dict(state)
     return stream
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `seen_in_run` needs beside a state, to a command that has ``--state``."""
+    parser.add_argument("--global-batch", type=int, metavar="N", help="with --state: batch size times number of ranks")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="with --state: ranks of the run (default: 1)")
+
+
+def seen_in_run(path: Path, options: argparse.Namespace, what: str) -> Callable[[Sequence[str]], list[dict[str, Any]]]:
+    """Return a function from documents of ``options.dataset``, as SHARD:NUMBER, to their spans in the run of a saved state.
+
+    A run has no span of a document of a split that it does not read. ``what`` names the work of the caller, for the error: raises
+    ``ConfigError`` if the run was a mix, whose sources may share keys.
+    """
+    shape = json.loads(read_state(path)["shape"])
+    names, split = sorted(shape["data"]), shape["split"].partition(",")[0]
+    if names != [""]:
+        raise ConfigError(
+            f"--state {path}: a run of a mix of {', '.join(names)}; {what} without it. Then name the steps of each key: "
+            "shardwright trace NAME=DATASET ... --state FILE --document KEY"
+        )
+    stream = stream_of_run([options.dataset], path, options, {})
+
+    def seen(documents: Sequence[str]) -> list[dict[str, Any]]:
+        read = [each for each in documents if split in ("all splits", each.rpartition("-")[0])]
+        return list(stream.seen(read))
+
+    return seen
 
 
 def read_state(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ stream is read from the beginning of its pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import count
 from typing import Any
 
@@ -27,22 +27,31 @@ from .windows.indexed_lanes import IndexedLanes
 
 
 def seen(
-    config: StreamConfig, world_size: int, position: Position, document: str, steps: int | None, progress: Progress
+    config: StreamConfig,
+    world_size: int,
+    position: Position,
+    documents: Collection[str],
+    steps: int | None,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
-    """Return the spans of a document in the first ``steps`` steps of a run, as `Stream.seen` does."""
+    """Return the spans of documents in the first ``steps`` steps of a run, as `Stream.seen` does."""
     check_traceable(config)
-    found = {name: source.find(document) for name, source in config.sources.counted.items()}
-    if config.sources.all_counted and not any(found.values()):
-        raise ConfigError(
-            f"no document {document!r} in {config.sources!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, as "
-            "train-000000.tar:40"
-        )
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in config.sources.counted}
+    for document in documents:
+        places = {name: source.find(document) for name, source in config.sources.counted.items()}
+        if config.sources.all_counted and not any(places.values()):
+            raise ConfigError(
+                f"no document {document!r} in {config.sources!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, "
+                "as train-000000.tar:40"
+            )
+        for name, of_source in places.items():
+            found[name] += of_source
     passes = Passes(config, world_size)
     if config.sequential:
         begin = passes.begin(position.pass_number, position.weights)
         before = -(-(position.sequence_index - begin.sequence_index) // passes.step_size)
         reading = ReadTrace(config, world_size, begin, progress)
-        spans = iter(reading.seen(document, found, before if steps is None else steps))
+        spans = iter(reading.seen(documents, found, before if steps is None else steps))
     else:
         spans = Seen(config, world_size, passes.steps_before(position) if steps is None else steps).spans(found)
     return sorted(spans, key=lambda span: (span["step"], span["rank"], span["row"], span["row_begin"]))
@@ -64,10 +73,10 @@ class Seen:
         """Yield the spans of documents, each with its row."""
         reader: Any = make_reader(self._config, Position(0), WorkerContext(0, self._world_size), WorkerShare(0, 1))
         try:
-            for number, (name, documents) in enumerate(found.items()):
+            for number, (name, places) in enumerate(found.items()):
                 data = self._config.sources.counted[name]
                 named = {"source": name} if self._config.sources.is_mix else {}
-                for shard, document in documents:
+                for shard, document in sorted(set(places)):  # neighbours share a window, whose list is kept
                     origin = {"origin": data.origin((shard, document))}
                     for row, span in self._rows(reader, number, data, shard, document):
                         yield row | named | span | origin

@@ -874,13 +874,15 @@ class Stream(IterableDataset[Any]):
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
 
     def seen(
-        self, document: str | int, *, steps: int | None = None, progress: Progress | None = None
+        self, document: str | int | Sequence[str | int], *, steps: int | None = None, progress: Progress | None = None
     ) -> list[dict[str, Any]]:
         """Return where the rows of a run contain a document: the inverse of `trace`.
 
         ``document`` is its key or id, or SHARD:NUMBER as in ``"train-000000.tar:40"``; for arrays, its number. If several
-        documents have the id, all count. ``steps`` is how many steps to search from the start of the run, counted as in
-        `trace`. The default is all steps before the stream's position. A larger number also finds what the run will see.
+        documents have the id, all count. A list of documents is faster than a call for each.
+
+        ``steps`` is how many steps to search from the start of the run, counted as in `trace`. The default is all steps before
+        the stream's position. A larger number also finds what the run will see.
 
         The result has a dict for each span, in the order of the run: ``step``, ``rank``, ``row``, ``sequence_index``, for a mix
         ``source``, and the keys of a document of `trace` (``row_begin``, ``document_begin``, ``origin`` and so on).
@@ -906,7 +908,8 @@ class Stream(IterableDataset[Any]):
         position = self._position.current
         config = self._position.config_at(position)
         progress = progress or Progress(quiet=True)
-        return seen(config, self._position.world_size, position, str(document), steps, progress)
+        listed = [document] if isinstance(document, str) or not isinstance(document, Sequence) else document
+        return seen(config, self._position.world_size, position, list(map(str, listed)), steps, progress)
 
     def stats(self) -> dict[str, Any]:
         """Return counts, rates and the position of the latest iterator, as a dict of plain JSON; cheap enough for every step.

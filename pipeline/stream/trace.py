@@ -6,7 +6,7 @@ each token (`sequential.catalogue`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -188,11 +188,12 @@ class ReadTrace:
             raise ConfigError(f"step {number} is after the end of the stream")
         return traced
 
-    def seen(self, document: str, found: Found, steps: int) -> list[dict[str, Any]]:
-        """Return the spans of a document in the steps before ``steps``.
+    def seen(self, documents: Collection[str], found: Found, steps: int) -> list[dict[str, Any]]:
+        """Return the spans of documents in the steps before ``steps``.
 
-        ``found`` has its places in counted sources; in a source of text, it is found by its id.
+        ``found`` has their places in counted sources; in a source of text, they are found by their ids.
         """
+        places, ids = {name: set(of_source) for name, of_source in found.items()}, set(documents)
         end, drop_last, traced = min(steps, self._most), self._config.drop_last, list[dict[str, Any]]()
         with self._progress.bar("read", end * self._world_size, "steps") as advance:
             for rank in range(self._world_size):
@@ -203,7 +204,7 @@ class ReadTrace:
                         break
                     for where, spans in self._rows(rank, step, rows, catalogue):
                         own = [
-                            span.origin in found[span.source] if span.source in found else span.origin.id == document
+                            span.origin in places[span.source] if span.source in places else span.origin.id in ids
                             for span in spans
                         ]
                         if any(own):

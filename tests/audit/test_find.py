@@ -410,3 +410,92 @@ def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, capsy
     out = capsys.readouterr().out
     assert "passage 100% of its windows" in out
     assert out.endswith(f"1 of 1 texts (100.0%) are in {built}\n")
+
+
+def items_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, dict[str, Any]]:
+    assert main(["find", *map(str, arguments), "--json"]) == 0
+    return {line["id"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+
+
+def test_an_item_of_a_benchmark_is_dirty_by_what_all_documents_have_of_it_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = prose(20, 60)
+    words, filler = asked.split(), [prose(30 + k, 100) for k in range(4)]
+    parts = [words[:30], words[20:45], words[20:40]]
+    documents = [f"{text} {' '.join(part)}" for text, part in zip(filler, [*parts, []], strict=True)]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", documents), tmp_path / "set")
+    quiz = [("q", asked), ("whole", filler[3]), ("clean", prose(40, 50)), ("short", "too short")]
+    records = [{"id": id, "text": text} for id, text in quiz]
+    command = [tmp_path / "set", "--items", write_jsonl(tmp_path / "quiz.jsonl", records)]
+    lists = ["--clean", tmp_path / "clean.txt", "--dirty", tmp_path / "dirty.txt"]
+    with pytest.warns(UserWarning, match="too short"):
+        items = items_of(capsys, *command, *lists, "--most", 1)
+    runs = windows(asked)
+    own = {run for run in runs if any(run in windows(text) for text in documents)}
+    assert {id: (item["item"], item["share"], len(item["documents"])) for id, item in items.items()} == {
+        "q": ("dirty", pytest.approx(len(own) / len(runs)), 3),
+        "whole": ("dirty", 1.0, 1),
+        "clean": ("clean", 0.0, 0),
+        "short": ("short", 0.0, 0),
+    }
+    assert [match["id"] for match in items["q"]["found"]] == ["d0"]
+    assert items["q"]["documents"] == [f"train-000000.tar:{k}" for k in range(3)]
+    assert (tmp_path / "clean.txt").read_text() == "clean\n"
+    assert (tmp_path / "dirty.txt").read_text() == "q\nwhole\n"
+    with pytest.warns(UserWarning, match="too short"):
+        assert main(["find", *map(str, command), *map(str, lists), "--threshold", "0.9"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert f"clean q, {len(own) / len(runs):.0%} of its windows in 3 documents" in out
+    assert f"1 of 4 items (25.0%) are dirty, 2 clean, 1 too short to compare: {tmp_path / 'set'}" in out
+    assert (tmp_path / "dirty.txt").read_text() == "whole\n"
+
+
+@pytest.mark.parametrize("best_fit", [False, True])
+def test_a_state_tells_the_first_step_that_read_a_document_of_an_item(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], best_fit: bool
+) -> None:
+    stream = pipeline.ShardDataset(built).shuffle(seed=4).pack(256, best_fit=best_fit).batch(4)
+    for _ in zip(range(9), stream, strict=False):
+        pass
+    (tmp_path / "run.json").write_text(json.dumps(stream.state_dict()))
+    first: dict[str, int] = {}
+    for step in reversed(range(9)):
+        first |= {span["origin"]["id"]: step for row in stream.trace(step) for span in row["documents"]}
+    records = [{"id": f"d{k}", "text": text} for k, text in enumerate(TEXTS)]
+    quiz, run = write_jsonl(tmp_path / "quiz.jsonl", records), ["--state", tmp_path / "run.json", "--global-batch", 4]
+    items = items_of(capsys, built, "--items", quiz, *run)
+    assert {id: item["first_step"] for id, item in items.items()} == {id: first.get(id) for id in items}
+    assert 0 < len(first) < len(TEXTS)
+    assert main(["find", str(built), "--items", str(quiz), *map(str, run), "--most", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(", first read at step ") == len(first)
+    assert out.count(", which the run has not read") == len(TEXTS) - len(first)
+
+
+def test_what_cannot_be_said_of_items_is_exit_status_2(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"id": "same", "text": prose(1, 30)}] * 2)
+    lines = write_jsonl(tmp_path / "lines.jsonl", [{"id": "a\nb", "text": prose(1, 30)}])
+    ids, output = tmp_path / "ids.txt", tmp_path / "none" / "ids.txt"
+    cases: dict[tuple[object, ...], str] = {
+        (quiz, "--clean", ids): "--clean says something of the items of a benchmark; add --items",
+        (quiz, "--items", "--index", "x"): "--index keeps tables of signatures, which --items does not use",
+        (quiz, "--items", "--clean", ids): "2 items have the id 'same', so --clean and --dirty cannot tell them apart",
+        (lines, "--items", "--dirty", ids): r"the id 'a\nb' has several lines",
+        (prose(1, 30), "--items", "--dirty", ids): "a text of the command line has no id",
+        (quiz, "--items", "--dirty", output): f"--dirty {output}: {output.parent} is not a directory",
+        (quiz, "--items", "--dirty", quiz): f"--dirty {quiz}: it is an input",
+        (quiz, "--items", "--dirty", ids, "--clean", ids): f"--clean and --dirty are both {ids}; name two files",
+        (quiz, "--items", "--threshold", 2): "threshold must be above 0 and at most 1, got 2",
+        (quiz, "--items", "--state", tmp_path / "none.json"): "none.json",
+    }
+    for arguments, message in cases.items():
+        try:
+            status = main(["find", str(built), *map(str, arguments)])
+        except SystemExit as end:
+            status = end.code  # type: ignore[assignment]
+        assert status == 2
+        assert message in capsys.readouterr().err
+    assert not ids.exists()

@@ -673,6 +673,17 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(
     assert f"<td>{told['seen'][0]['step']}<td>0<td>" in (dataset / "redaction-1.html").read_text()
 
 
+def test_a_run_of_training_had_no_document_of_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_plain(write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(20)]), tmp_path / "out", val_fraction=0.3)
+    stream = pipeline.ShardDataset(tmp_path / "out").pack(64).batch(2)
+    next(iter(stream))
+    state, ids = tmp_path / "run.json", tmp_path / "ids.txt"
+    state.write_text(json.dumps(stream.state_dict()))
+    ids.write_text(table(tmp_path / "out", split="val")["key"][0])
+    assert run(tmp_path / "out", "--ids", ids, "--state", state, "--global-batch", 2) == 0
+    assert f"{state}: no step had these documents" in capsys.readouterr().out
+
+
 def test_no_repeated_passage_is_shown_after_a_redaction(tmp_path: Path) -> None:
     notice = " ".join(f"notice{k}" for k in range(12))
     run_plain(

@@ -52,6 +52,19 @@ def assert_inverse(stream: Any, steps: int, documents: Iterable[int] = range(DOC
         assert stream.seen(key, steps=steps) == expected
 
 
+def test_the_spans_of_a_list_are_those_of_its_documents_in_the_order_of_the_run(folders: list[Path]) -> None:
+    for packed in ({}, {"best_fit": True}):
+        stream = pipeline.ShardDataset(folders[0]).shuffle(seed=3, lanes=2).pack(7, **packed).batch(2)  # type: ignore[arg-type]
+        keys = [f"{number:012d}" for number in (9, 2, 5)]
+        spans = [span for key in keys for span in stream.seen(key, steps=14)]
+        assert stream.seen([*keys, keys[0]], steps=14) == sorted(
+            spans, key=lambda span: (span["step"], span["rank"], span["row"], span["row_begin"])
+        )
+        assert spans
+        with pytest.raises(pipeline.ConfigError, match="no document 'none'"):
+            stream.seen([keys[0], "none"], steps=14)
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_the_spans_of_each_document_are_those_of_all_traces(folders: list[Path], data: st.DataObject) -> None:

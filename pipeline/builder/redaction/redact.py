@@ -64,6 +64,9 @@ _GROUPED = "tokens_per_sample"  # the setting of builds
 REMOVED_NAME = "removed.json"  # the documents as they were, while a redaction runs
 
 
+Seen = Callable[[Sequence[str]], list[dict[str, Any]]]
+
+
 class ListedDocument(NamedTuple):
     """A document to redact: its key, its shard and number there, its number of tokens, and its language."""
 
@@ -80,7 +83,7 @@ def redact(
     reason: str,
     *,
     texts: bool = False,
-    runs: Mapping[str, Callable[[str], list[dict[str, Any]]]] | None = None,
+    runs: Mapping[str, Seen] | None = None,
     requests: RequestOptions | None = None,
     lock: bool = True,
 ) -> dict[str, Any] | None:
@@ -88,7 +91,7 @@ def redact(
 
     ``names``: keys or ids of documents. ``texts`` allows emptying their kept texts, too. No other document moves, so orders,
     states and traces stay valid. The certificate is in the dataset, as ``redaction-1.json`` and as a page. ``runs`` are functions
-    by the names of states: each takes a key and returns the spans of the document that a run had, as `Stream.seen` does.
+    by the names of states: each takes documents as SHARD:NUMBER and returns their spans that a run had, as `Stream.seen` does.
 
     Raises ``ConfigError`` if a name is unknown, the dataset keeps texts and ``texts`` is False, or another redaction has not
     finished. Raises ``BuildError`` if a build or another redaction works there.
@@ -153,7 +156,7 @@ class _Redaction:
         self._manifest = folder.manifest()
         self._access = ShardAccess(requests=folder.requests, use_cache=False)
 
-    def run(self, reason: str, runs: Mapping[str, Callable[[str], list[dict[str, Any]]]]) -> dict[str, Any] | None:
+    def run(self, reason: str, runs: Mapping[str, Seen]) -> dict[str, Any] | None:
         begun = self._begun()
         before: list[str] = []
         if begun is None:
@@ -169,7 +172,7 @@ class _Redaction:
         if not documents and not entry.get("rejected"):
             return None
         seen = [
-            {"state": name, "seen": [_span(key, span) for key, *_ in documents for span in run(key)]}
+            {"state": name, "seen": [_span(span) for span in run([f"{one.shard}:{one.number}" for one in documents])]}
             for name, run in runs.items()
         ]
         workspace = self._workspace
@@ -459,8 +462,10 @@ class _Redaction:
         self._manifest = new
 
 
-def _span(key: str, span: dict[str, Any]) -> dict[str, Any]:
-    return {"key": key} | {name: span[name] for name in ("step", "rank", "row", "document_begin", "document_end")}
+def _span(span: dict[str, Any]) -> dict[str, Any]:
+    return {"key": span["origin"]["key"]} | {
+        name: span[name] for name in ("step", "rank", "row", "document_begin", "document_end")
+    }
 
 
 def _hashes(shards: Sequence[ShardInfo], files: Sequence[FileInfo]) -> dict[str, str]:
