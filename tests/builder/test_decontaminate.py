@@ -222,6 +222,9 @@ def test_text_that_many_documents_have_is_no_leak_but_copies_of_one_text_are(tmp
         ("quiz.jsonl: own", 30),
         ("quiz.jsonl: with", 1),
     ]
+    notice = write_jsonl(tmp_path / "notice" / "quiz.jsonl", [" ".join(f"notice{chr(97 + k)}" for k in range(20))])
+    known = run_plain(tmp_path / "in.jsonl", tmp_path / "notice" / "out", decontaminate=str(notice))
+    assert re.fullmatch(r"decontaminate: 1 item cannot be .*: 'quiz\.jsonl: d0'; .*common.*", known.counts["notes"][0])
     every = notice_and_leaks(tmp_path / "all", decontaminate_share=0, decontaminate_common=1)
     assert every.counts["dropped"] == {"contaminated": 91}
 

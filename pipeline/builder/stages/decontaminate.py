@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ...atomic import atomic_file, read_json, write_json
 from ...atomic_directory import result_directory
+from ...errors import first_few
 from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
@@ -77,7 +78,16 @@ class DecontaminateStage(Stage):
         )
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        names, found = load_evaluation(workspace).names, dict[int, list[float]]()
+        evaluation, found = load_evaluation(workspace), dict[int, list[float]]()
+        names, grams = evaluation.names, evaluation.grams
+        counting = np.load(workspace.folder(self.name) / _COUNTING)[grams.entries]
+        counted = np.bincount(np.repeat(np.arange(len(names)), grams.sizes)[counting], minlength=len(names))
+        if common := [names[item] for item in np.flatnonzero((counted == 0) & (grams.sizes > 0)).tolist()]:
+            stats.notes.append(
+                f"decontaminate: {len(common):,} item{'s' * (len(common) > 1)} cannot be found, because too many documents share "
+                "their words: "
+                f"{first_few(common)}; raise --decontaminate-common to find them"
+            )
         for partition in partitions(workspace):
             for item, numbers in read_json(partition.version(self.name) / _FOUND).items():
                 documents, run, share = found.get(int(item), (0, 0, 0))
