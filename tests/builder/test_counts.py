@@ -24,7 +24,7 @@ from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
-from tests.helpers.builds import rejected, run_plain, write_jsonl
+from tests.helpers.builds import Built, rejected, run_plain, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.tokenizer_samples import train_without_unknown
 
@@ -193,8 +193,7 @@ def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_p
 
 
 def test_unreadable_records_are_in_the_first_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", [*(english(k) for k in range(40)), {}, {}])
-    run_plain(source, tmp_path / "out", progress=Progress())
+    Built.of(tmp_path, [*(english(k) for k in range(40)), {}, {}], progress=Progress())
     said = capsys.readouterr().err
     assert re.search(r"unreadable: no field 'text' +2 +4\.8% *\ndocuments read +40 ", said)
     assert "others" not in said.split("split ")[0]

@@ -24,7 +24,7 @@ from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError
 from scripts.bench.data import read_inputs
 from scripts.bench_dedup import true_pairs
-from tests.helpers.builds import digests, kept, rejected, run_plain, table, write_jsonl
+from tests.helpers.builds import Built, digests, kept, rejected, run_plain, table, write_jsonl
 from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 
@@ -155,17 +155,13 @@ def test_a_build_in_parts_keeps_what_one_build_keeps(dedup: Find, parts: int) ->
 
 def test_the_report_counts_clusters_of_kept_texts_and_what_each_was_kept_for(tmp_path: Path, says: Says) -> None:
     texts = chain(3)
-    source = write_jsonl(
-        tmp_path / "in.jsonl", [*texts, english(2, 60), english(2, 60) + " end", english(2, 60) + " fin"]
+    out = Built.of(
+        tmp_path, [*texts, english(2, 60), english(2, 60) + " end", english(2, 60) + " fin"], keep_rejected=True
     )
-    counts = run_plain(source, tmp_path / "out", keep_rejected=True).counts
-    assert counts["near_cluster_sizes"] == {"2": 1, "3": 1}
-    reasons = {line["id"]: line["reason"].partition(" (")[0] for line in rejected(tmp_path / "out")}
+    assert out.counts["near_cluster_sizes"] == {"2": 1, "3": 1}
+    reasons = {line["id"]: line["reason"].partition(" (")[0] for line in out.rejected}
     assert reasons == {f"d{k}": f"near duplicate of d{kept}" for k, kept in ((1, 0), (4, 3), (5, 3))}
-    assert (
-        "2  clusters of near duplicates; by documents: 1 of 2, 1 of 3 to 4\n"
-        in says(0, "inspect", tmp_path / "out").out
-    )
+    assert "2  clusters of near duplicates; by documents: 1 of 2, 1 of 3 to 4\n" in says(0, "inspect", out).out
 
 
 def test_the_earliest_of_many_equal_documents_stays() -> None:

@@ -31,7 +31,7 @@ from pipeline.shards.manifest import FileInfo, Manifest
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.shard_list import latest, resolve
 from pipeline.shards.verify.dataset import verify_dataset
-from tests.helpers.builds import contents_of, kept, run_plain, table, write_jsonl
+from tests.helpers.builds import Built, contents_of, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import run_to_operation
 from tests.helpers.shard_samples import make_documents, write_dataset
@@ -308,11 +308,12 @@ def test_unknown_names_and_texts_without_the_flag_are_refused(
 
 
 def test_a_name_that_is_a_key_and_the_id_of_another_is_refused(tmp_path: Path) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", [{"id": "000000000001", "text": "one"}, {"id": "b", "text": "two"}])
-    run_plain(source, tmp_path / "data", val_fraction=0)
+    out = Built.of(
+        tmp_path, [{"id": "000000000001", "text": "one"}, {"id": "b", "text": "two"}], name="data", val_fraction=0
+    )
     with pytest.raises(ConfigError, match=r"'000000000001' is the key of one .* 'b'.* '000000000000'; list"):
-        redact(tmp_path / "data", ["000000000001"], "asked")
-    redacted = redact(tmp_path / "data", ["b"], "asked")
+        redact(out, ["000000000001"], "asked")
+    redacted = redact(out, ["b"], "asked")
     assert redacted is not None
     assert [document["key"] for document in redacted["documents"]] == ["000000000001"]
 
@@ -407,13 +408,12 @@ def test_links_to_another_file_system_and_permissions_stay(dataset: Path, elsewh
 
 
 def test_a_dataset_without_end_of_text_ids_is_sound_and_is_redacted(tmp_path: Path) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(5)])
-    run_plain(source, tmp_path / "set", eos="never", dedup=False)
-    assert list(verify_dataset(tmp_path / "set")) == []
-    assert run_command("verify", [str(tmp_path / "set" / "train-000000.tar")]) == 0
-    assert redact(tmp_path / "set", ["d3"], REASON)
-    assert list(verify_dataset(tmp_path / "set")) == []
-    assert [text.replace("</s>", "") == "" for text in kept(tmp_path / "set")] == [False, False, False, True, False]
+    out = Built.of(tmp_path, [english(k) for k in range(5)], name="set", eos="never", dedup=False)
+    assert list(verify_dataset(out)) == []
+    assert run_command("verify", [str(out / "train-000000.tar")]) == 0
+    assert redact(out, ["d3"], REASON)
+    assert list(verify_dataset(out)) == []
+    assert [text.replace("</s>", "") == "" for text in out.kept] == [False, False, False, True, False]
 
 
 @pytest.fixture(scope="module")
@@ -545,12 +545,18 @@ def test_a_certificate_names_hashes_and_documents_and_every_copy_that_is_left(
 
 def test_a_copy_is_found_in_shards_and_in_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [english(k) for k in range(12)]
-    source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[3], f"{english(40)} {texts[5]}"])
-    run_plain(source, tmp_path / "set", tokens_per_shard=9_000, keep_texts="jsonl.zst", dedup=False)
+    out = Built.of(
+        tmp_path,
+        [*texts, texts[3], f"{english(40)} {texts[5]}"],
+        name="set",
+        tokens_per_shard=9_000,
+        keep_texts="jsonl.zst",
+        dedup=False,
+    )
     (tmp_path / "ids.txt").write_text("d3\nd5\n")
-    assert run(tmp_path / "set", "--ids", tmp_path / "ids.txt", "--texts") == 1
-    found = json.loads((tmp_path / "set" / "redaction-1.json").read_text())["search"]["found"]
-    keys = table(tmp_path / "set")["key"]
+    assert run(out, "--ids", tmp_path / "ids.txt", "--texts") == 1
+    found = json.loads((out / "redaction-1.json").read_text())["search"]["found"]
+    keys = table(out)["key"]
     assert {(one["file"].partition("-")[0], one["key"]) for one in found} == {
         (kind, keys[number]) for kind in ("train", "texts/train") for number in (3, 5)
     }
@@ -615,13 +621,13 @@ def test_a_copy_is_found_by_its_text_if_tokens_lose_it(tmp_path: Path, kept_by: 
 def test_a_copy_within_a_document_is_found_whatever_its_first_token(tmp_path: Path, kind: str) -> None:
     texts = [english(k, 40) for k in range(4)]
     texts += [f"{english(7, 40)} {texts[3]}", f"{english(8, 40)}\n({texts[3].strip()})"]
-    source = write_jsonl(tmp_path / "in.jsonl", texts)
-    run_plain(
-        source,
-        tmp_path / "set",
+    out = Built.of(
+        tmp_path,
+        texts,
+        name="set",
         tokenizer=kind if kind in ("bytes", "train:400") else str(train(kind, tmp_path / "t.json")),
     )
-    certificate = redact(tmp_path / "set", ["d3"], REASON)
+    certificate = redact(out, ["d3"], REASON)
     assert certificate is not None
     assert [one["document"] for one in certificate["search"]["found"] if "document" in one] == [
         *("000000000004", "000000000005")

@@ -14,7 +14,7 @@ import pipeline
 from pipeline.builder.limits import Limits
 from pipeline.progress import Progress
 from pipeline.shards.manifest import REPORT_NAME, Manifest
-from tests.helpers.builds import rejected, run, run_plain, write_jsonl
+from tests.helpers.builds import Built, rejected, run, run_plain, write_jsonl
 from tests.helpers.corpus import english, write_inputs
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} \x00 " + english(3) + " # #" * 200
@@ -134,9 +134,10 @@ def test_all_that_the_page_tells_of_counts(tmp_path: Path) -> None:
 
 def test_the_page_tells_of_passages_that_were_cut(tmp_path: Path) -> None:
     shared = " ".join(english(1, 9).split()[:40])
-    source = write_jsonl(tmp_path / "in.jsonl", [f"{english(2)} {shared}", f"{english(3)} {shared} {english(4)}"])
-    run_plain(source, tmp_path / "out", dedup_passages=20, words_left=1)
-    [cut] = [each for each in told((tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")) if each[:3] == "Cut"]
+    out = Built.of(
+        tmp_path, [f"{english(2)} {shared}", f"{english(3)} {shared} {english(4)}"], dedup_passages=20, words_left=1
+    )
+    [cut] = [each for each in told(out.report) if each[:3] == "Cut"]
     assert cut == (
         "Cut from documents | passages that occur earlier | 1 | words of these passages | 40 | documents that have them | 1 | "
         "documents they were cut from and that were kept | 1"
@@ -160,9 +161,8 @@ def test_bars_of_every_histogram_stand_on_its_lower_edge_where_their_values_are(
 def test_the_texts_nearest_to_a_limit_are_shown_on_both_sides(tmp_path: Path) -> None:
     texts = [english(k, 40).split() for k in range(120)]
     rows = [{"id": f"d{k}", "text": " ".join(words[: 20 + k // 2])} for k, words in enumerate(texts)]
-    source = write_jsonl(tmp_path / "in.jsonl", [*rows, *rows[56:62]])
-    run_plain(source, tmp_path / "out", rules="gopher_quality", limits=Limits(batch_records=7))
-    words = (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8").split("<h3>words")[1].split("</figure>")[0]
+    out = Built.of(tmp_path, [*rows, *rows[56:62]], rules="gopher_quality", limits=Limits(batch_records=7))
+    words = out.report.split("<h3>words")[1].split("</figure>")[0]
     shown = re.findall(r"<b>(\d+)</b> <code>(d\d+)", words)
     assert sorted(shown) == [("49", "d58"), ("49", "d59"), ("50", "d60"), ("50", "d61")]
     assert [value for value, _ in shown] == ["49", "49", "50", "50"]
@@ -183,9 +183,8 @@ def test_the_page_explains_measures_and_shows_both_texts_of_near_duplicates(data
 def test_near_duplicates_are_shown_from_where_they_begin_to_differ(tmp_path: Path) -> None:
     words = english(6, 1_500).split()
     texts = [" ".join(words), "\n".join([*words[:1_200], "different", *words[1_201:]])]
-    source = write_jsonl(tmp_path / "in.jsonl", [{"text": text} for text in texts])
-    run_plain(source, tmp_path / "out", language=None)
-    page = (tmp_path / "out" / REPORT_NAME).read_text(encoding="utf-8")
+    out = Built.of(tmp_path, [{"text": text} for text in texts], language=None)
+    page = out.report
     assert re.findall("<mark>(.*?)</mark>", page) == ["different", words[1_200]]
     assert "\n".join(words[1_188:1_200]) in page
 

@@ -15,7 +15,7 @@ from filters.cleaners.pii import pii
 from filters.measures.url_lists import read_url_list
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
-from tests.helpers.builds import kept, run_plain, table, write_jsonl
+from tests.helpers.builds import Built
 
 MAIL, IP, IP6 = "email@example.com", "192.0.2.1", "2001:db8::1"
 
@@ -62,10 +62,9 @@ def test_a_long_text_is_searched_within_the_time_limit(unit: str) -> None:
 
 
 def test_a_build_masks_and_counts_addresses(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", ["Ask jo@mail.test.org or 8.8.8.8 now.", "Nothing here."])
-    manifest = run_plain(path, tmp_path / "out", rules="pii")
-    assert kept(tmp_path / "out") == [f"Ask {MAIL} or {IP} now.", "Nothing here."]
-    assert manifest.counts["cut"] == {"pii.mail": 1, "pii.ip": 1}
+    out = Built.of(tmp_path, ["Ask jo@mail.test.org or 8.8.8.8 now.", "Nothing here."], rules="pii")
+    assert out.kept == [f"Ask {MAIL} or {IP} now.", "Nothing here."]
+    assert out.counts["cut"] == {"pii.mail": 1, "pii.ip": 1}
 
 
 # Lists of domains and words.
@@ -77,9 +76,8 @@ def blocked(tmp_path: Path, entry: str, urls: list[str | None]) -> list[str]:
     (tmp_path / "words.txt").write_text("casino\npoker # and\n")
     (tmp_path / "r.toml").write_text(f"{entry}\n")
     rows = [{"text": f"Text {n}.", "id": url or "none", "url": url} for n, url in enumerate(urls)]
-    path = write_jsonl(tmp_path / "in.jsonl", rows)
-    run_plain(path, tmp_path / "out", rules=str(tmp_path / "r.toml"))
-    return list(table(tmp_path / "out")["id"])
+    out = Built.of(tmp_path, rows, rules=str(tmp_path / "r.toml"))
+    return list(out.ids)
 
 
 URLS = [

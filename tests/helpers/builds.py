@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 from pipeline.builder.build import build
@@ -88,3 +88,38 @@ def digests(directory: Path) -> dict[str, str]:
     """sha256 of everything that identical builds share."""
     names = [path for path in sorted(directory.iterdir()) if path.is_file() and path.name != "run.json"]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
+
+
+class Built(PosixPath):
+    """The directory of a dataset that `run_plain` built, and what it holds."""
+
+    @classmethod
+    def of(cls, folder: Path, records: Iterable[Any], name: str = "out", **options: Any) -> Built:
+        """Build records, or texts, into a directory of this name in a folder."""
+        run_plain(write_jsonl(folder / "in.jsonl", records), folder / name, **options)
+        return cls(folder / name)
+
+    @property
+    def manifest(self) -> Manifest:
+        return Manifest.read(self)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        return self.manifest.counts
+
+    @property
+    def ids(self) -> list[str | None]:
+        """The ids of the documents of the split ``train``."""
+        return table(self)["id"]
+
+    @property
+    def kept(self) -> list[str]:
+        return kept(self)
+
+    @property
+    def rejected(self) -> list[dict[str, Any]]:
+        return rejected(self)
+
+    @property
+    def report(self) -> str:
+        return (self / "report.html").read_text(encoding="utf-8")
