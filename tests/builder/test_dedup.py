@@ -12,21 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from filters.words import words
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
 from pipeline.builder.dedup.kept_texts import LATEST
 from pipeline.builder.dedup.lsh import REPRESENTATIVES, star_edges, write_clusters
-from pipeline.builder.dedup.minhash import EMPTY, MinHasher, text_hashes
+from pipeline.builder.dedup.minhash import EMPTY, MinHasher, shingle_sets, text_hashes
 from pipeline.builder.dedup.row_files import PIECE_ROWS, Piece, Rows, npy_pieces
 from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.builder.stages.stage import Step
-from pipeline.errors import BuildError
+from pipeline.errors import BuildError, ConfigError
 from scripts.bench.data import read_inputs
 from scripts.bench_dedup import true_pairs
 from tests.helpers.builds import Built, digests, kept, rejected, run_plain, table, write_jsonl
 from tests.helpers.commands import Says
 from tests.helpers.corpus import english
+from tests.stream.order_oracle import mix64
 
 
 class Found(NamedTuple):
@@ -360,3 +362,67 @@ def test_near_copies_are_found_in_scripts_without_spaces(tmp_path: Path) -> None
     texts = ["，".join("".join(text[k : k + 20]) for k in range(0, 1200, 20)) for text in (letters, *copies)]
     write_jsonl(tmp_path / "in.jsonl", texts)
     assert run_plain(tmp_path / "in.jsonl", tmp_path / "out").counts["duplicates"] == {"exact": 0, "near": 1}
+
+
+MASK = (1 << 64) - 1
+
+
+def long_hashes(text: str, ngram: int) -> list[int]:
+    """The definition, word by word."""
+    found_words = [word for word, *_ in words(text)]
+    hashes = []
+    for word in found_words:
+        h = 0xCBF29CE484222325
+        for character in word:
+            h = ((h ^ ord(character)) * 0x100000001B3) & MASK
+        hashes.append(mix64(h))
+    found = []
+    for k in range(max(1, len(found_words) - ngram + 1) if found_words else 0):
+        s = 0
+        for h in hashes[k : k + ngram]:
+            s = mix64((s * 0x9E3779B97F4A7C15 + h) & MASK)
+        found.append(s)
+    return found
+
+
+def shingle_hashes(text: str, ngram: int) -> list[int]:
+    return [value >> 32 for value in long_hashes(text, ngram)]
+
+
+def reference(text: str, ngram: int = 5, values: int = 112) -> list[int]:
+    """datasketch's signature of the same shingle hashes."""
+    from datasketch import MinHash
+
+    signature = MinHash(num_perm=values, seed=1, hashfunc=lambda value: value, scheme="affine32")
+    for value in shingle_hashes(text, ngram):
+        signature.update(value)
+    return signature.hashvalues.tolist()
+
+
+@given(text=st.text(max_size=200), ngram=st.integers(1, 7))
+def test_signatures_equal_datasketch_on_any_text(text: str, ngram: int) -> None:
+    hasher = MinHasher(ngram=ngram, bands=4, rows=8)
+    assert hasher.signatures([text])[0].tolist() == reference(text, ngram, 32)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " .,!\n", "a", "two words", "İstanbul ΟΔΟΣ ς Σ", "ǅ ß STRASSE ﬁ", "one_two 3 ４ 五", "\ud800 x"]
+)
+def test_odd_texts_equal_the_definition(text: str) -> None:
+    assert MinHasher().signatures([text])[0].tolist() == reference(text)
+
+
+@given(texts=st.lists(st.text(st.sampled_from("ab .ß"), max_size=60), max_size=5), ngram=st.integers(1, 6))
+def test_sets_of_shingles_equal_the_definition(texts: list[str], ngram: int) -> None:
+    found = list(shingle_sets(texts, ngram))
+    sets = [set(long_hashes(text, ngram)) for text in texts]
+    assert [values.tolist() for values in found] == [sorted(values) for values in sets]
+
+
+def test_values_beyond_the_bands_do_not_change_those_of_the_bands() -> None:
+    texts = ["a rose is a rose is a rose", "another text"]
+    wide = MinHasher(num_perm=128)
+    assert wide.signatures(texts).shape == (2, 128)
+    assert (wide.signatures(texts) == MinHasher(bands=16, rows=8).signatures(texts)).all()
+    with pytest.raises(ConfigError, match="num_perm=64"):
+        MinHasher(num_perm=64)

@@ -9,13 +9,17 @@ import pkgutil
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pipeline.text import formats, readers
 from pipeline.text.fields import parse_fields
+from pipeline.text.normalize import normalize
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile, find_inputs, made_id
 from pipeline.text.readers.format_reader import FormatReader, load_reader
 from tests.helpers.documentation import PAGES
@@ -216,3 +220,29 @@ def test_formats_and_readers_are_those_of_the_table() -> None:
     assert sum(
         len(each.suffixes) * (each.compressible * len(formats.COMPRESSIONS) + 1) for each in formats.FORMATS
     ) == len(formats.ENDINGS)
+
+
+# Characters that can interact: line ends, controls, marks, parts of composed characters, Hangul letters.
+TRICKY = st.text(
+    st.sampled_from(
+        "a \n\r\t\x00\x0b\x1b\x7f\x80\x85\x9f\ufeff\u0301\u0327e\u00e9\u2126\u1100\u1161\u11a8\u2028\U0001d15e"
+    )
+)
+TEXTS = st.one_of(st.text(), TRICKY)
+
+
+@given(TEXTS)
+@example("\x00\ufeff\x00\ufeffx")
+@example("\r\x00\n")
+@example("e\x00\u0301")
+@example("nul\x00 escape\x1b delete\x7f next\x85line\u2028 a lone \ud800 surrogate\x00")
+def test_normalizing_twice_changes_nothing_more(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+
+
+@given(TEXTS)
+def test_it_is_the_plain_definition_step_by_step(text: str) -> None:
+    kept = "".join(c for c in text if c in "\n\r\t" or unicodedata.category(c) != "Cc")
+    expected = unicodedata.normalize("NFC", kept.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff"))
+    assert normalize(text) == expected

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,11 @@ import fsspec
 import pytest
 
 import pipeline
-from pipeline.errors import InputError
+from pipeline.cli.main import run_command
+from pipeline.errors import InputError, ShardwrightError
 from pipeline.text.readers.document_reader import find_inputs
+from tests.helpers.builds import ROOT, run_plain, table
+from tests.helpers.text_samples import write_tar
 
 
 def names(specs: Any) -> list[str]:
@@ -254,3 +260,150 @@ def test_hidden_objects_of_a_store_are_skipped_and_counted() -> None:
             assert names(f"memory://hidden-texts{spec}") == ["a.jsonl", "b/c.jsonl"]
     assert names("memory://hidden-texts/.snapshot/*.jsonl") == ["a.jsonl"]
     assert names("memory://hidden-texts/._a.jsonl") == names("memory://hidden-texts/._*.jsonl") == ["._a.jsonl"]
+
+
+# A FIFO that nobody writes to makes whoever opens it wait for ever: it is refused at once, wherever a file is named.
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """End a test that waits."""
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("build {fifo} --output {out}", "x.jsonl"),
+        ("build web={fifo} --output {out}", "x.parquet"),
+        ("build {folder} --output {out}", "x.jsonl.gz"),
+        ("build {fifo} --output {out} --dry-run", "x.csv"),
+        ("build {file} --output {out} --config {fifo}", "x.yaml"),
+        ("build {file} --output {out} --lid-model {fifo}", "x.ftz"),
+        ("build {file} --output {out} --decontaminate {fifo}", "x.jsonl"),
+        ("build {file} --output {out} --against {folder}", "manifest.json"),
+        ("build {file} --output {folder}", "manifest.json"),
+        ("verify {fifo}", "x.tar"),
+        ("verify {folder}", "manifest.json"),
+        ("try-rules {fifo}", "x.jsonl"),
+    ],
+)
+def test_commands_refuse_a_fifo(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "some words"}\n')
+    (tmp_path / "data").mkdir()
+    os.mkfifo(tmp_path / "data" / name)
+    if "--against" in command:
+        (tmp_path / "data" / "signatures").mkdir()
+        os.mkfifo(tmp_path / "data" / "signatures" / "scheme.json")
+    places = {"file": tmp_path / "in.jsonl", "fifo": tmp_path / "data" / name}
+    places |= {"folder": tmp_path / "data", "out": tmp_path / "out"}
+    which, *flags = command.format(**places).split(" ")
+    flags += ["--tokenizer", "bytes", "--workers", "1"] if which == "build" else []
+    assert run_command(which, flags) in (1, 2)
+    assert "FIFO" in "".join(capsys.readouterr())
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda path: pipeline.ShardDataset(path), "x.tar"),
+        (lambda path: pipeline.ShardDataset(path.parent), "manifest.json"),
+        (lambda path: pipeline.TextDataset(path, "bytes"), "x.jsonl"),
+    ],
+    ids=["shard", "dataset", "text"],
+)
+def test_a_stream_refuses_a_fifo_at_once(tmp_path: Path, make: Callable[[Path], pipeline.Stream], name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ShardwrightError, match="FIFO"):
+        next(iter(make(tmp_path / name).pack(4).batch(1)))
+
+
+def test_what_is_piped_in_is_refused_with_the_cure(tmp_path: Path) -> None:
+    code = "import sys; from scripts.build_shards import main\n"
+    code += "print([main([name, '--output', sys.argv[1]]) for name in ('/dev/stdin', '-')])"
+    command = [sys.executable, "-c", code, str(tmp_path / "out")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        out, error = process.communicate()
+    assert out == "[1, 1]\n"
+    assert error.count("a build reads its input more than once, so write it to a file first") == 2
+
+
+# Folders of repositories: path, language and repository of each file are fields.
+
+
+FILES = {
+    "one/src/main.py": "print('one')\n",
+    "one/README.md": "# One\n",
+    "two/src/main.rs": "fn main() {}\n",
+    "two/Makefile": "all:\n\techo two\n",
+    "notes.unknown": "Notes\n",
+}
+ROWS = {
+    ("one/src/main.py", "one", "Python"),
+    ("one/README.md", "one", "Markdown"),
+    ("two/src/main.rs", "two", "Rust"),
+    ("two/Makefile", "two", "Makefile"),
+    ("notes.unknown", None, None),
+}
+KEPT = "path:str,repository:str,language:str"
+
+
+def write(folder: Path) -> Path:
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def rows(output: Path) -> set[tuple[Any, ...]]:
+    held = table(output)
+    return set(zip(*(held[f"column:{name}"] for name in ("path", "repository", "language")), strict=True))
+
+
+@pytest.mark.parametrize("source", ["", "code="])
+def test_path_repository_and_language_of_a_file_are_fields(tmp_path: Path, source: str) -> None:
+    write(tmp_path / "in")
+    spec = f"{source}{tmp_path / 'in'}"
+    run_plain(spec, tmp_path / "out", format="text", keep_fields=KEPT, id_key="path")
+    assert rows(tmp_path / "out") == ROWS
+    assert {*table(tmp_path / "out")["id"]} == {*FILES}
+    where = 'language in ["Python", "Rust"]'
+    manifest = run_plain(spec, tmp_path / "some", format="text", where=where)
+    assert (manifest.counts["kept"], manifest.counts["dropped"]) == (2, {"where": 3})
+    stream = pipeline.TextDataset(tmp_path / "in", "bytes", format="text", epochs=1, where='repository == "two"')
+    assert len(list(stream.documents())) == 2
+
+
+def test_a_field_of_a_file_that_does_not_fit_its_type_makes_a_bad_record(tmp_path: Path) -> None:
+    (tmp_path / "in.py").write_text("x = 1")
+    bad = run_plain(
+        tmp_path / "in.py", tmp_path / "out", keep_fields="language:int", on_error="skip", format="text"
+    ).counts["bad"]
+    assert bad == {"'language' is of type str, not a whole number": 1}
+
+
+def test_the_members_of_a_tar_have_these_fields_too(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"one/a.txt": b"A text.", "b.txt": b"Another."})
+    run_plain(tmp_path / "a.tar", tmp_path / "out", keep_fields=KEPT)
+    assert rows(tmp_path / "out") == {("a.tar/one/a.txt", "a.tar", "Text"), ("a.tar/b.txt", "a.tar", "Text")}
+
+
+def test_code_files_holds_programs_to_short_lines_and_documentation_not(tmp_path: Path) -> None:
+    folder = write(tmp_path / "in")
+    statement = "let value = compute(value, other);"
+    (folder / "one" / "min.js").write_text(statement * 40 + "\n" + f"{statement}\n" * 100)
+    (folder / "one" / "wide.js").write_text(f"{statement * 3}\n" * 9)
+    (folder / "one" / "LONG.md").write_text("A paragraph is one line here. " * 50 + "\n")
+    (folder / "one" / "messages.py").write_text("# Generated by a tool.\n# This file is GENERATED.\nx = one\n")
+    (folder / "one" / "numbers.txt").write_text("0.125 0.25 0.5\n" * 10)
+    manifest = run_plain(folder, tmp_path / "out", format="text", id_key="path", rules="code_files")
+    assert manifest.counts["dropped"] == {
+        "longest_code_line": 1, "mean_code_line": 1, "generated_marks": 1, "letter_ratio": 1
+    }  # fmt: skip
+    assert {*table(tmp_path / "out")["id"]} == {*FILES, "one/LONG.md"}
