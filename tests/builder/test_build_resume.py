@@ -161,7 +161,9 @@ def test_what_any_killed_writer_left_half_written_is_swept(inputs: list[str], tm
         path.parent.mkdir(exist_ok=True)
         path.write_text("half")
     temporary_path(out / "signatures").mkdir()
-    run_plain(inputs, out, keep_texts="parquet")
+    left: list[list[Path]] = []
+    run_plain(inputs, out, keep_texts="parquet", after_stage=lambda _: left.append([*out.rglob(".*.tmp")]))
+    assert left[0] == [], "before the first stage goes on"
     assert_clean(out)
 
 

@@ -23,16 +23,14 @@ from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.output_directory import check_unchanged
 from pipeline.builder.partitions.partition import PARTITIONS, Partition, partitions
 from pipeline.builder.partitions.unit_records import UnitRecords
-from pipeline.builder.plan import PLAN_VERSION, Plan, make_plan
+from pipeline.builder.plan import Plan, make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import STAGES, changes
-from pipeline.builder.stages.split import NEITHER
 from pipeline.builder.stages.stage import Run, Step, once
 from pipeline.builder.stages.survivors import drop, drops_path, outcomes, survives
 from pipeline.builder.work.workspace import Workspace
 from pipeline.errors import InputError, PlanChangedError
 from pipeline.progress import Progress
-from pipeline.shards.shard_plan import TRAIN, VAL
 
 
 def write(path: Path, lines: int = 1, width: int = 10) -> Path:
@@ -51,13 +49,6 @@ def test_a_plan_of_another_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({**value, "version": 0}))
     with pytest.raises(PlanChangedError, match="plan version 0"):
         Plan.read(tmp_path)
-
-
-def test_the_numbers_in_files_of_stages_change_only_with_the_version_of_the_plan() -> None:
-    numbers = {"kind.npy": (KEPT, EXACT, NEAR), "split.npy": (TRAIN, VAL, NEITHER)}
-    assert (PLAN_VERSION, numbers) == (20, {"kind.npy": (0, 1, 2), "split.npy": (0, 1, 2)}), (
-        "a build that another release began holds the earlier numbers: raise PLAN_VERSION, then write it and the numbers here"
-    )
 
 
 def test_inputs_are_named_relative_to_their_argument_and_once(tmp_path: Path) -> None:
@@ -119,25 +110,17 @@ def test_files_far_beyond_a_limit_or_quota_are_not_opened(tmp_path: Path) -> Non
         assert sum(item.ends != "" for item in inputs) == opened, recipe
 
 
-def test_the_bytes_of_a_unit_are_those_of_all_its_files(tmp_path: Path) -> None:
-    for number in range(3):
-        write(tmp_path / f"{number}.jsonl", lines=number + 1)
-    plan, reported = make_plan([str(tmp_path)], Recipe()), list[int]()
-    with progress_to(reported.append):
-        records = UnitRecords(plan, 0, (), None, plan.credentials, None)
-        assert len(list(records)) == 6
-    assert records.bytes_read == sum(reported) == sum(item.size for item in plan.inputs)
-
-
-def test_lanes_of_a_file_share_its_bytes_of_progress(tmp_path: Path) -> None:
-    data = gzip.compress(write(tmp_path / "a.jsonl", lines=50).read_bytes())
-    (tmp_path / "a.jsonl.gz").write_bytes(data)
-    plan, reported = make_plan([f"{tmp_path}/a.jsonl.gz"], Recipe(), limits=Limits(lane_bytes=20)), list[int]()
-    assert len(plan.units) > 1
-    with progress_to(reported.append):
-        for number in range(len(plan.units)):
-            list(UnitRecords(plan, number, (), None, plan.credentials, None))
-    assert len(data) - len(plan.units) < sum(reported) <= len(data)
+def test_units_report_the_bytes_of_all_their_files_and_lanes_share_those_of_one(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{number}.jsonl", lines=number + 1) for number in range(3)]
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(write(tmp_path / "of" / "lines", lines=50).read_bytes()))
+    for files, limits in (([*map(str, paths)], Limits()), ([f"{tmp_path}/a.jsonl.gz"], Limits(lane_bytes=20))):
+        plan, reported = make_plan(files, Recipe(), limits=limits), list[int]()
+        units = [UnitRecords(plan, number, (), None, plan.credentials, None) for number in range(len(plan.units))]
+        with progress_to(reported.append):
+            assert all([*map(list, units)])
+        whole = sum(item.size for item in plan.inputs)
+        assert whole - len(units) < sum(reported) <= whole
+        assert len(units) > 1 or units[0].bytes_read == whole
 
 
 def test_a_remote_input_of_no_version_is_described_by_its_url_too() -> None:

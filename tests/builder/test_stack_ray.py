@@ -108,8 +108,7 @@ def test_ray_workers_in_another_directory_load_what_the_build_names(cluster: str
 
 
 def test_transforms_fields_scores_and_passages_give_the_same_bytes_on_ray(cluster: str, tmp_path: Path) -> None:
-    from tests.builder.test_transforms import key, write_scores
-    from tests.builder.test_transforms import make, write_module, write_records
+    from tests.builder.test_transforms import key, make, write_module, write_records, write_scores
 
     notice = english(1_000, 8)
     texts = [english(k, 20) + " rutabaga" * (k % 7 == 0) + notice * (k % 5 == 0) for k in range(120)]
