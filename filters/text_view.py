@@ -9,10 +9,10 @@ The definitions of these parts, for every measure of this package:
 * A *piece* is a smaller part: a word or a mark. Here words are runs of letters and digits with their combining marks.
   Full stops and underscores may occur between letters or digits, commas and colons between digits: ``example.org``,
   ``snake_case``, ``1,000``. Initials keep their last full stop: ``U.S.``. Hyphens separate words, and an apostrophe inside a
-  word begins the next: ``well - known``, ``it 's``. In scripts written without spaces, each Han character or Hiragana is a
-  word, and so is a run of Katakana. In Thai, Lao, Khmer, Burmese and their neighbours, each orthographic syllable is a word:
-  a consonant with its vowel signs, tone marks and stacked consonants. Such words are shorter than those of a dictionary, so
-  limits on counts are looser there.
+  word begins the next: ``well - known``, ``it 's``. In scripts written without spaces, each character of Han, Hiragana,
+  Bopomofo or Yi is a word, and so is a run of Katakana. In Thai, Khmer, Burmese, Javanese and their
+  neighbours, each orthographic syllable is a word: a consonant with its vowel signs, tone marks and stacked consonants. Such
+  words are shorter than those of a dictionary, so limits on counts are looser there.
 * A *mark* is any other visible character, or a run of the same one: ``,`` or ``...`` or ``-----``.
 * A *line* is the text between line feeds, stripped of surrounding white space; blank lines do not count.
 * A *paragraph* is a run of lines without a blank one between them.
@@ -35,7 +35,7 @@ from filters.spacy_tokens import is_symbol, split_tokens
 from filters.unicode_classes import ALPHABETIC, MARK, NUMBER, SPACES, UNSPACED, kinds
 from filters.words import UNSPACED_WORD
 
-DEFINITION = "shardwright-3"
+DEFINITION = "shardwright-4"
 """The version of the definitions above. Recipes hold it; it changes with each definition."""
 
 _PIECES = re.compile(

@@ -25,10 +25,10 @@ POINT = "."  # between two letters or digits it is part of a word: example.org, 
 JOINER = "_"  # like a full stop, but not in initials: snake_case, col·lega
 APOSTROPHE = "'"  # between two letters or digits it begins a word: it|'s
 COMMA = ","  # between two digits it is part of a number: 1,000 and 10:30
-IDEOGRAPH = "h"  # Han and Hiragana: each one is a word
-SYLLABIC = "t"  # consonants and vowels of Thai, Lao, Khmer, Burmese and their neighbours
+IDEOGRAPH = "h"  # Han, Hiragana, Bopomofo, Yi and Tangut: each one is a word
+SYLLABIC = "t"  # consonants and vowels of Thai, Lao, Khmer, Burmese, Javanese, Balinese and their neighbours
 LEADING = "e"  # Thai and Lao vowels that are written before their consonant
-STACKER = "+"  # joins the consonant after it to the one before: Khmer coeng, Burmese virama
+STACKER = "+"  # joins the consonant after it to the one before: Khmer coeng, Burmese virama, Javanese pangkon
 KILLER = "k"  # makes the consonant before it the end of the syllable: Burmese asat
 MARK = "-"  # everything else that is visible
 
@@ -66,16 +66,17 @@ _EXACT = {
     **dict.fromkeys(",:", COMMA),
     **dict.fromkeys("เแโใไເແໂໃໄ", LEADING),
     **dict.fromkeys(LETTER_EXTENDERS, EXTENDER),
-    **dict.fromkeys("\u17d2\u1039\u1a60", STACKER),
+    **dict.fromkeys("\u17d2\u1039\u1a60\u1b44\ua9c0", STACKER),
     **dict.fromkeys("\u103a", KILLER),
 }
 _IDEOGRAPHIC = (
-    (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3041, 0x309F), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF), (0x1B000, 0x1B16F), (0x20000, 0x323AF),
+    (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3041, 0x309F), (0x3105, 0x312F), (0x31A0, 0x31BF), (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xA000, 0xA48F), (0xF900, 0xFAFF), (0x17000, 0x18DFF), (0x1B000, 0x1B2FF),
+    (0x20000, 0x323AF),
 )  # fmt: skip
 _SYLLABIC = (
-    (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF), (0xA9E0, 0xA9FF),
-    (0xAA60, 0xAADF), (0x11700, 0x1174F),
+    (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF), (0x1B00, 0x1B7F),
+    (0xA980, 0xA9FF), (0xAA60, 0xAADF), (0x11700, 0x1174F),
 )  # fmt: skip
 _LAST_LETTER = 0x323AF
 _LAST_ASSIGNED = 0xE0FFF

@@ -2,9 +2,9 @@
 
 * A *word* is a run of letters and digits with their combining marks: ``don't`` is ``don`` and ``t``, ``3.99`` is ``3`` and
   ``99``. An underscore or a middle dot between two of them is part of the word.
-* In scripts written without spaces (Han, Hiragana, Thai, Lao, Khmer, Burmese and their neighbours) each letter is a word, with
-  its marks. A vowel that is written before its consonant, a stacked consonant and a consonant that closes a syllable are in the
-  word of that syllable. A run of Katakana is one word.
+* In scripts written without spaces (Han, Hiragana, Bopomofo, Yi, Thai, Lao, Khmer, Burmese, Javanese, Balinese and their
+  neighbours) each letter is a word, with its marks. A vowel that is written before its consonant, a stacked consonant and a
+  consonant that closes a syllable are in the word of that syllable. A run of Katakana is one word.
 * Words are compared in lower case, without invisible characters: joiners, soft hyphens, marks of direction.
 
 The pieces that measures count (`filters.text_view`) are split by the same kinds of characters. A piece may have full stops,
