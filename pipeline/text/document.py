@@ -220,7 +220,7 @@ class RecordKeys:
         """Return the document, or the bad record, of a JSON value. ``respell`` parses it again, with numbers as written."""
         if not isinstance(value, Mapping):
             many = sum(isinstance(each, Mapping) for each in value) if isinstance(value, list) else 0
-            detail = f"it is {kind_of(value)}{f' of {many} objects, which is read as the whole of a .json file' * (many > 1)}"
+            detail = f"it is {kind_of(value)}{f' of {many} objects' * (many > 1)}"
             return self.bad(line, byte, f"not a {self.record}", detail, max(1, many))
         text = look_up(value, self.text_key)
         if not isinstance(text, str if self.vocabulary is None else list):

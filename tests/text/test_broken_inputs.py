@@ -190,7 +190,15 @@ FILES = [
     Broken(
         "tail.jsonl", b'{"text": "a"}}\n{"text": 1}{"text": "c"}', ["a", "c"], [(2, "invalid JSON"), (3, IS_NUMBER)]
     ),
-    Broken("list.jsonl", b'[{"text": "a"}, {"text": "b"}]\n', bad=[(1, "not a JSON object")]),
+    # Arrays of objects.
+    Broken("arrays.jsonl", b"[" + LINES[:-1].replace(b"\n", b",") + b"]\n", 2000),
+    Broken("array-each.jsonl", b"[" + LINES[:-1].replace(b"\n", b"],\r\n[") + b"]", 2000),
+    Broken(
+        "array-nan.jsonl", b'[{"text": "a", "n": NaN}, {"text": "b]"}]\n[]', ["a", "b]"], [(3, "not a JSON object")]
+    ),
+    Broken(
+        "array-cut.jsonl", b'[{"text": 1}, {"text": "b"}] \n[[{}]]', ["b"], [(1, IS_NUMBER), (3, "not a JSON object")]
+    ),
     # Objects of several lines.
     Broken("spread.json", json.dumps({"text": "a", "id": "x"}, indent=2).encode(), ["a"]),
     Broken("spread-mac.json", json.dumps({"text": "a"}, indent=2).replace("\n", "\r").encode(), ["a"]),

@@ -1,4 +1,5 @@
-"""JSON Lines: each line is one JSON object. A line of several objects is read, too: each of them counts as a line."""
+"""JSON Lines: each line is one JSON object. A line of several objects, or of an array of them, is read, too: each object
+counts as a line."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from .format_reader import FormatReader, line_cuts
 # Between objects are line ends of old Macs, separators of RFC 7464, commas, and marks of joined files. All else is other.
 _OTHER = re.compile("[^ \t\r\n\v\f\x1e,\xef\xbb\xbf]")
 _BEGINNING = re.compile("(?:(?<=[}\r\n\x1e])|(?<=[}\r\n\x1e] )){")
+_ARRAY = re.compile(rb"\s*\[\s*(\{.*\})\s*\][\s,]*", re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 
@@ -89,7 +91,9 @@ def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) ->
 
     ``value`` is None if orjson refused the line.
     """
-    if value is not None:
+    if array := _ARRAY.fullmatch(line):
+        line, byte = array[1], byte + array.start(1)
+    elif value is not None:
         return [keys.judge(value, number, byte, partial(_respell, line))]
     if byte <= len(BOM_UTF8) and line.strip() in (b"{", b"["):
         raise UnreadableFileError("JSON over several lines is read if it is whole and the file is named .json")
