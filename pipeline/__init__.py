@@ -196,6 +196,9 @@ class _Package(ModuleType):
             "pipeline`: write `import pipeline as shardwright`, or import the function by another name"
         )
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:  # datasets and Ray pickle functions that use this package
+        return importlib.import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package
 

@@ -232,7 +232,7 @@ class BucketedDocuments(DocumentSequences):
     def totals(self, i: int) -> Int:
         """Return how many of the first ``i`` sequences of a mix each source serves."""
         assert self._mixture is not None
-        if i % (GROUP * self._bucket) == 0 or i == self._end:
+        if i % (GROUP * self._bucket) == 0 or i % (self._end or i + 1) == 0:
             whole: Int = self._mixture.totals(i)
             return whole
         first, arranged = self._group_of(i)
@@ -256,7 +256,8 @@ class BucketedDocuments(DocumentSequences):
 
     def _group_of(self, index: int, *, loads: bool = False) -> tuple[int, list[tuple[int, int]]]:
         """Return the result of `_arrange` for the group of a sequence index."""
-        epoch = 0 if self._mixture is not None else self._sources[0].sequences.epoch(index)
+        of_mix = self._mixture is not None
+        epoch = index // (self._end or index + 1) if of_mix else self._sources[0].sequences.epoch(index)
         group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket), loads)
         return group
 
@@ -271,7 +272,7 @@ class BucketedDocuments(DocumentSequences):
         size = GROUP * self._bucket
         first, stop = group * size, (group + 1) * size
         if self._end is not None:
-            stop = min(stop, self._end)
+            first, stop = max(epoch * self._end, first), min((epoch + 1) * self._end, stop)
         if self._mixture is None:
             order = self._sources[0].sequences
             first, stop = max(order.first(epoch), first), min(order.first(epoch + 1), stop)
@@ -286,7 +287,8 @@ class BucketedDocuments(DocumentSequences):
                 ends = lanes.windows.get(window).ends if loads else self._listed_ends(source, *window)
                 lengths[row] = ends[at + 1] - ends[at]
                 starts[row] = source, position
-        key = None if self._seed is None else derive_key("buckets", self._seed, epoch, group)
+        of_mix = self._mixture is not None
+        key = None if self._seed is None else derive_key("buckets", self._seed, 0 if of_mix else epoch, group)
         return first, [starts[number] for number in arrange(lengths, first, self._bucket, key).tolist()]
 
 

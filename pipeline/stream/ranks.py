@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # The variables in which launchers state the number of processes that run this program, and the rank of each: torchrun, Slurm
-# (of a step: a script of sbatch has no such variables), Open MPI, MPICH and Intel MPI, MVAPICH, Horovod.
+# (of a step: a script of sbatch has no such variables), Open MPI, MPICH and Intel MPI, MVAPICH, Horovod, Flux.
 LAUNCHERS = {
     "WORLD_SIZE": "RANK",
     "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
@@ -32,6 +32,7 @@ LAUNCHERS = {
     "PMI_SIZE": "PMI_RANK",
     "MV2_COMM_WORLD_SIZE": "MV2_COMM_WORLD_RANK",
     "HOROVOD_SIZE": "HOROVOD_RANK",
+    "FLUX_JOB_SIZE": "FLUX_TASK_RANK",
 }
 
 

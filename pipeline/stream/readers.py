@@ -24,7 +24,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -246,37 +245,58 @@ def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
     """Refuse a collator that loses the boundaries or the loss masks of rows with the keys of transformers.
 
     With an attention mask, even one of ones, models ignore where ``position_ids`` begin again. Many collators add such a mask,
-    replace labels by the ids, or drop ``position_ids``. What a collator does with two rows that are made here shows it.
+    replace labels by the ids, or drop ``position_ids``. What a collator does with two rows that are made here shows it. A
+    collator may pad rows, mask more labels and rename keys.
     """
     boundaries = _has_boundaries(config)
     if config.keyed != "hf" or not (boundaries or config.document_maps):
         return
-    row = {"input_ids": [1, 1, 1, 1], "labels": [IGNORE, 1, IGNORE, 1], "position_ids": [0, 1, 0, 1]}
-    so, cure = "masked tokens would count", "default_data_collator"
+    row = {"input_ids": [11, 12, 13, 14, 15], "labels": [IGNORE, 12, 13, IGNORE, 15], "position_ids": [0, 1, 2, 0, 1]}
+    so, cure = "masked tokens would count", "set data_collator=transformers.default_data_collator"
     if boundaries:
         so = "tokens would attend across documents in spite of boundaries=True"
         cure += " (SFTTrainer: also SFTConfig(max_length=None, remove_unused_columns=False)), or remove boundaries=True"
     else:
         del row["position_ids"]
     if config.stated_layout().kind == "documents":
-        cure = "DataCollatorForSeq2Seq(tokenizer)"
+        cure = "set data_collator=transformers.DataCollatorForSeq2Seq(tokenizer)"
     for collate in [loader.collate_fn for loader in loaders if loader.batch_size is not None]:
         batch: Any = None
         with suppress(Exception), torch.random.fork_rng(devices=[]):  # a collator of the user may need other keys
             batch = collate([{key: torch.tensor(value, device="cpu") for key, value in row.items()} for _ in range(2)])
         if not isinstance(batch, Mapping):
             continue
-        lost = [key for key, value in row.items() if np.asarray(batch.get(key)).reshape(-1).tolist() != 2 * value]
-        mask = getattr(batch.get("attention_mask"), "ndim", 0)
-        if mask > 2:  # says itself which tokens attend to which
-            lost = [key for key in lost if key != "position_ids"]
-        if getattr(getattr(collate, "data_collator", collate), "mlm", False):  # makes labels on purpose
-            lost = [key for key in lost if key == "position_ids"]
-        if lost or (boundaries and mask == 2):
-            what = f"drops or changes {lost[-1]} of the rows" if lost else ""
-            if boundaries and mask == 2:
-                what = "adds an attention_mask, with which models ignore where position_ids begin again"
-            raise ConfigError(f"the collator of this loader {what}, so {so}: set data_collator=transformers.{cure}")
+        values = {key: _numbers(value) for key, value in batch.items()}
+        labels, mask = values.get("labels", []), batch.get("attention_mask")
+        on_purpose = getattr(getattr(collate, "data_collator", collate), "mlm", False)
+        what = "" if on_purpose or not {11, 14} & {*labels} else "changes labels of the rows"
+        if boundaries and getattr(mask, "ndim", 0) > 2:  # says itself which tokens attend to which
+            what = "adds an attention_mask in which documents attend to each other" if _mixes_documents(batch) else what
+        elif boundaries and getattr(mask, "ndim", 0) == 2:
+            what = "adds an attention_mask, with which models ignore where position_ids begin again"
+        elif boundaries and not any(str(value).count("0, 1, 2, 0, 1") > 1 for value in values.values()):
+            what = "drops or changes position_ids of the rows"
+            if "position_ids" not in (getattr(collate, "signature_columns", None) or row):
+                what = "drops position_ids, which forward() of this model does not name"
+                cure = "remove boundaries=True, or take a model that keeps documents apart by position_ids"
+        if what:
+            raise ConfigError(f"the collator of this loader {what}, so {so}: {cure}")
+
+
+def _numbers(value: Any) -> list[Any]:
+    """Return the numbers of an array of any shape, or nothing for another value."""
+    with suppress(Exception):
+        return list(torch.as_tensor(value).reshape(-1).tolist())
+    return []
+
+
+def _mixes_documents(batch: Mapping[Any, Any]) -> bool:
+    """Say whether the mask of a batch treats a token of another document as one of the same document."""
+    with suppress(Exception):
+        ids, mask = torch.as_tensor(batch["input_ids"])[0].tolist(), torch.as_tensor(batch["attention_mask"])
+        own, other = (mask.reshape(-1, *mask.shape[-2:])[0, ids.index(token), ids.index(11)] for token in (12, 14))
+        return bool(own == other)
+    return False
 
 
 def _refuse_read_ahead(stream: IterableDataset[Any], kind: type) -> None:

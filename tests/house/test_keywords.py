@@ -56,6 +56,10 @@ def test_the_package_that_is_called_says_which_import_is_meant() -> None:
         pipeline("text-generation")
 
 
+def test_the_package_can_be_pickled_as_datasets_and_ray_do_with_functions_that_use_it() -> None:
+    assert pickle.loads(pickle.dumps(pipeline)) is pipeline
+
+
 def test_a_file_of_the_user_that_hides_a_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "filters.py").write_text("")
     code = f"import sys; sys.path.insert(1, {str(ROOT)!r}); import pipeline; pipeline.load_rules"

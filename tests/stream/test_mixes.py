@@ -329,7 +329,7 @@ def test_what_cannot_end_or_has_no_strategy_is_refused(folder: Path) -> None:
         stream.set_weights({"array": 1, "tiny": 1})
 
 
-def bucketed(stopping_strategy: str | None, lanes: int = 1) -> pipeline.Stream:
+def bucketed(stopping_strategy: str | None, lanes: int = 1, bucket: int | None = 4) -> pipeline.Stream:
     drawn = random.Random(1)
     lengths = {
         name: [drawn.randint(1, 30) + more for _ in range(n)] for name, n, more in (("a", 650, 0), ("b", 300, 40))
@@ -339,7 +339,7 @@ def bucketed(stopping_strategy: str | None, lanes: int = 1) -> pipeline.Stream:
         for name, each in lengths.items()
     }
     mixed = pipeline.mix(data, {"a": 0.6, "b": 0.4}, stopping_strategy=stopping_strategy)
-    return mixed.shuffle(seed=0, lanes=lanes).documents(bucket=4, source=True)
+    return mixed.shuffle(seed=0, lanes=lanes).documents(bucket=bucket, source=True)
 
 
 def documents_of(rows: Iterable[Any]) -> list[tuple[int, int]]:
@@ -365,6 +365,20 @@ def test_a_mix_of_buckets_ends_with_the_documents_of_the_mix_without_buckets(str
         else:
             with pytest.raises(StateError, match=r"end was None .* the stopping_strategy that it was saved with"):
                 resumed.load_state_dict(without_end)
+
+
+@pytest.mark.parametrize("strategy", ["first_exhausted", "all_exhausted"])
+def test_each_pass_of_a_mix_of_buckets_has_the_documents_of_the_mix_without_buckets(strategy: str) -> None:
+    stream, plain = bucketed(strategy), bucketed(strategy, bucket=None)
+    for number in (0, 1, 3):
+        for each in (stream, plain):
+            each.set_epoch(number)
+        rows = documents_of(stream)
+        assert sorted(rows) == sorted(documents_of(plain))
+        resumed = bucketed(strategy)
+        begin = number * len(rows)
+        resumed.load_state_dict(resumed.state_dict() | {"sequence_index": begin + len(rows) - 70})
+        assert documents_of(resumed) == rows[-70:]
 
 
 def test_the_counts_of_a_mix_of_buckets_are_those_of_the_rows_given() -> None:

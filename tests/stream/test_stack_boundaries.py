@@ -89,11 +89,37 @@ def with_mask(rows: list[Any]) -> dict[str, Any]:
     return {**batch, "attention_mask": same.tril()}
 
 
+def stacked(rows: list[Any], key: str = "position_ids", more: int = 0, masked: int = 0) -> dict[str, Any]:
+    """Return a batch whose positions are called ``key``, with ``more`` tokens of padding and ``masked`` labels."""
+    import torch
+
+    padding = {"input_ids": 0, "labels": -100, "position_ids": 0}
+    batch = {
+        name: torch.nn.functional.pad(torch.stack([row[name] for row in rows]), (0, more), value=value)
+        for name, value in padding.items()
+    }
+    batch["labels"][:, :masked] = -100
+    return {key: batch.pop("position_ids"), **batch}
+
+
+def causal(rows: list[Any]) -> dict[str, Any]:
+    """Return a batch with a mask of its own in which documents attend to each other."""
+    masked = with_mask(rows)["attention_mask"]
+    return {**stacked(rows), "attention_mask": masked.new_ones(masked.shape).tril().float().log()}
+
+
 def through_trainers(directory: str) -> dict[str, Any]:
     """Return the crossing of documents after training, or the refusal, for each way to set up a ``Trainer``."""
     import transformers
 
-    def train(kind: str = "llama", given: Any = None, workers: int = 0, attention: str = "", **options: Any) -> float:
+    def train(
+        kind: str = "llama",
+        given: Any = None,
+        workers: int = 0,
+        attention: str = "",
+        options: Any = None,
+        **more: Any,
+    ) -> float:
         model, inputs = recording_model(kind)
         model.config._attn_implementation = attention or model.config._attn_implementation
         arguments = transformers.TrainingArguments(
@@ -104,8 +130,9 @@ def through_trainers(directory: str) -> dict[str, Any]:
             save_strategy="no",
             disable_tqdm=True,
             dataloader_num_workers=workers,
+            **(options or {}),
         )
-        transformers.Trainer(model, arguments, train_dataset=given or rows(), **options).train()
+        transformers.Trainer(model, arguments, train_dataset=given or rows(), **more).train()
         return crossing(model, inputs[0]) if "position_ids" in inputs[0] else -1.0
 
     made, collator = tokenizer(), transformers.default_data_collator
@@ -124,9 +151,21 @@ def through_trainers(directory: str) -> dict[str, Any]:
         "function": attempt(lambda: train(data_collator=lambda each: made.pad(each, return_tensors="pt"))),
         "language model": attempt(lambda: train(data_collator=language_model)),
         "own mask": attempt(lambda: train(data_collator=with_mask)),
+        "own padding": attempt(lambda: train(data_collator=lambda each: stacked(each, more=8))),
+        "own labels": attempt(lambda: train(data_collator=lambda each: stacked(each, masked=8))),
+        "own key": attempt(
+            lambda: train(data_collator=lambda each: stacked(each, "seq_idx"), options={"remove_unused_columns": False})
+        ),
+        "causal mask": attempt(lambda: train(data_collator=causal)),
         "flattening": attempt(lambda: train(data_collator=transformers.DataCollatorWithFlattening())),
         "bloom": attempt(lambda: train("bloom")),
         "masks": attempt(lambda: train(given=masked.pack(16).rows(keys="hf"), data_collator=language_model)),
+        "masks padded": attempt(
+            lambda: train(
+                given=masked.documents().rows(keys="hf"),
+                data_collator=transformers.DataCollatorForSeq2Seq(made, pad_to_multiple_of=16),
+            )
+        ),
         "masks kept": attempt(lambda: train(given=masked.pack(16).rows(keys="hf"))),
         "flash": attempt(lambda: train(attention="flash_attention_2")),
         "loop": crossing(loop, batch, use_cache=False),
@@ -139,7 +178,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "workers", "own mask", "loop"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "workers", "own mask", "own padding", "own labels", "loop"])
 def test_documents_of_a_row_do_not_change_each_others_logits(trained: dict[str, Any], name: str) -> None:
     assert trained[name] == 0
 
@@ -150,15 +189,20 @@ def test_a_collator_that_adds_a_mask_to_documents_of_a_row_is_refused(trained: d
     assert CURE in trained[name]
 
 
-@pytest.mark.parametrize("name", ["flattening", "bloom"])
-def test_positions_that_do_not_reach_the_model_are_refused(trained: dict[str, Any], name: str) -> None:
-    assert "drops or changes position_ids" in trained[name]
-    assert CURE in trained[name]
+def test_positions_that_do_not_reach_the_model_are_refused(trained: dict[str, Any]) -> None:
+    assert "drops or changes position_ids" in trained["flattening"]
+    assert CURE in trained["flattening"]
+    assert "forward() of this model does not name" in trained["bloom"]
+    assert "remove boundaries=True, or take a model" in trained["bloom"]
+
+
+def test_a_mask_of_pairs_that_joins_documents_is_refused(trained: dict[str, Any]) -> None:
+    assert "adds an attention_mask in which documents attend to each other" in trained["causal mask"]
 
 
 def test_a_collator_that_replaces_the_labels_of_masked_tokens_is_refused(trained: dict[str, Any]) -> None:
-    assert "drops or changes labels of the rows, so masked tokens would count" in trained["masks"]
-    assert trained["masks kept"] == trained["plain"] == -1.0
+    assert "changes labels of the rows, so masked tokens would count" in trained["masks"]
+    assert trained["masks kept"] == trained["masks padded"] == trained["own key"] == trained["plain"] == -1.0
 
 
 def test_flash_attention_on_several_rows_with_boundaries_is_refused(trained: dict[str, Any]) -> None:

@@ -200,7 +200,7 @@ every source), ``K`` and ``T`` (of whole documents ``D``). A mix of samples has 
 ``key("sample", seed, name)`` in section 9.
 
 Buckets of a mix are those of section 7, of its own sequence indices: group ``h`` is ``64 * b * h`` to ``64 * b * (h + 1)``, and
-``e = 0``. A stopping strategy cuts the last group at its ``t``, before the group is arranged.
+``e = 0``. A stopping strategy cuts groups at the multiples of its ``t``, where its passes end, before they are arranged.
 
 ``stopping_strategy="first_exhausted"`` is ``.take(t)``, ``t`` the first sequence index whose row is a sequence of epoch 1 of
 its source; with ``"all_exhausted"``, ``t`` is the least with which every source of positive weight has given all of epoch 0.
