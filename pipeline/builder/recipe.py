@@ -22,7 +22,7 @@ from ..text.formats import FORMAT_HELP, format_named
 from ..text.where import Where
 from .dedup.minhash import signature_values
 from .dedup.segments import KINDS, LINES, PARAGRAPHS
-from .setting import GROUPS, check_whole, flag_of, setting, setting_of, types_of
+from .setting import check_whole, deduplicating, filtering, flag_of, reading, setting_of, sharding, types_of
 
 Bos = Literal["never", "always"]
 RepeatedPassages = Literal["cut", "count", "drop"]
@@ -33,21 +33,9 @@ BOS, REPEATED_PASSAGES, DECONTAMINATE_ACTIONS = (
 )
 MARK, CONTAMINATED = "mark", "contaminated"  # the field of marked documents
 KEEP = ("first", "longest")
-READING, FILTERS, DUPLICATES, SHARDS = GROUPS
 _SPDX = re.compile(r"[(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*( (AND|OR|WITH) [(]*[A-Za-z0-9][A-Za-z0-9.+-]*[)]*)*")
 # Settings of a build beside its recipe.
-RUNNING = (
-    "inputs",
-    "output",
-    "work",
-    "workers",
-    "engine",
-    "ray_address",
-    "ray_skip_bad_nodes",
-    "unit_tries",
-    "tries",
-    "timeout",
-)
+RUNNING = tuple("inputs output work workers engine ray_address ray_skip_bad_nodes unit_tries tries timeout".split())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,222 +57,184 @@ class Recipe:
     # (https://github.com/allenai/bff) cuts. CCNet has no such minimum. 50 words left are datatrove's ``min_doc_words``.
 
     # reading
-    format: str = setting("", READING, FORMAT_HELP)
-    text_key: str = setting("text", READING, "field or column of the text; dots lead into nested fields")
-    id_key: str = setting("id", READING, "field or column of the document's id")
-    normalize: bool = setting(True, READING, "keep texts byte for byte, as for code", flag="--no-normalize")
-    keep_fields: tuple[str, ...] = setting(
-        (), READING, "fields to keep in the tables of shards, as in url:str,score:float", optional=True
+    format: str = reading("", FORMAT_HELP)
+    text_key: str = reading("text", "field or column of the text; dots lead into nested fields")
+    id_key: str = reading("id", "field or column of the document's id")
+    normalize: bool = reading(True, "keep texts byte for byte, as for code", flag="--no-normalize")
+    keep_fields: tuple[str, ...] = reading(
+        (), "fields to keep in the tables of shards, as in url:str,score:float", optional=True
     )
-    license: tuple[str, ...] = setting(
+    license: tuple[str, ...] = reading(
         (),
-        READING,
         "licences of sources by their SPDX names, as in wiki=CC-BY-SA-4.0, or of all sources, as in CC-BY-4.0; a document's kept "
         "field license overrides them (default: unknown)",
         optional=True,
     )
-    extract: str | None = setting(
+    extract: str | None = reading(
         None,
-        READING,
         "extract the text of HTML in WARC files: by resiliparse (default), trafilatura, or a function of yours that takes the "
         "bytes and the url, as in my_module:text_of",
         optional=True,
     )
-    scores: str | None = setting(
+    scores: str | None = reading(
         None,
-        READING,
         "Parquet file with a column of keys (see shardwright texts) and columns of numbers, for rules such as column:quality",
         named=True,
         optional=True,
     )
-    where: str | None = setting(
-        None,
-        READING,
-        "read only records that meet this condition, as in 'int_score >= 3 and lang in [\"en\"]'",
-        optional=True,
+    where: str | None = reading(
+        None, "read only records that meet this condition, as in 'int_score >= 3 and lang in [\"en\"]'", optional=True
     )
-    limit: int | None = setting(
-        None, READING, "read only the first N records in input order; bad records count too", least=1
-    )
-    on_error: OnError = setting(
+    limit: int | None = reading(None, "read only the first N records in input order; bad records count too", least=1)
+    on_error: OnError = reading(
         "records",
-        READING,
         "what to do with bad input. stop: end the build. records (default): skip and count bad records, end the build at a "
         "damaged file. skip: also keep what can be read of damaged files; the report counts what no checksum confirms",
         choices=ON_ERROR,
     )
-    max_errors: int | float = setting(
+    max_errors: int | float = reading(
         1000,
-        READING,
         "end the build if more than this number of records are bad, or more than a tenth of 100 or more (default: 1000). A "
         "share, such as 0.3 or 30%%, replaces both limits; it is checked from 10,000 records on",
         least=0,
     )
-    transforms: tuple[str, ...] = setting(
+    transforms: tuple[str, ...] = reading(
         (),
-        READING,
         "functions of yours that edit, drop or split documents, as in my_module:drop_blocked, joined by commas. To set the whole "
         "order, list the built-in steps too: normalize, clean, language, rules, decontaminate",
         optional=True,
     )
     # measuring and judging
-    rules: tuple[str, ...] = setting(
+    rules: tuple[str, ...] = filtering(
         ("gopher",),
-        FILTERS,
         "rule sets, rule files and limits, joined by commas, as in gopher,words.min=20, or none",
         named=True,
     )
-    language: tuple[str, ...] = setting((), FILTERS, "languages to keep, as in en,de=0.7 (default: all)")
-    language_threshold: float = setting(0.65, FILTERS, "lowest score that keeps a document", share="<=")
-    lid_model: str | None = setting(
+    language: tuple[str, ...] = filtering((), "languages to keep, as in en,de=0.7 (default: all)")
+    language_threshold: float = filtering(0.65, "lowest score that keeps a document", share="<=")
+    lid_model: str | None = filtering(
         None,
-        FILTERS,
         "fastText model for language identification, or ftlangdetect: the lid.176.bin that fasttext-langdetect keeps (default: "
         "lid.176.ftz, bundled)",
         named=True,
     )
-    keep_rejected: bool = setting(False, FILTERS, "keep rejected documents, with reasons, in rejected.jsonl")
-    keep_texts: str | None = setting(
-        None,
-        SHARDS,
-        "keep the texts of the dataset in its folder texts/, in this format",
-        choices=KEEP_TEXTS,
-        optional=True,
+    keep_rejected: bool = filtering(False, "keep rejected documents, with reasons, in rejected.jsonl")
+    keep_texts: str | None = sharding(
+        None, "keep the texts of the dataset in its folder texts/, in this format", choices=KEEP_TEXTS, optional=True
     )
-    drop_ids: str | None = setting(
+    drop_ids: str | None = filtering(
         None,
-        FILTERS,
         "file of ids, one a line; documents with one of these ids are dropped after dedup",
         named=True,
         optional=True,
     )
     # duplicates
-    dedup_lines: bool = setting(False, DUPLICATES, "cut each line that occurs earlier in the corpus, in input order")
-    dedup_paragraphs: bool = setting(
-        False, DUPLICATES, "cut each paragraph that occurs earlier in the corpus; blank lines separate paragraphs"
+    dedup_lines: bool = deduplicating(False, "cut each line that occurs earlier in the corpus, in input order")
+    dedup_paragraphs: bool = deduplicating(
+        False, "cut each paragraph that occurs earlier in the corpus; blank lines separate paragraphs"
     )
-    shortest_passage: int = setting(30, DUPLICATES, "never cut lines and paragraphs of fewer characters", least=1)
-    words_left: int = setting(50, DUPLICATES, "drop documents that have fewer words after a cut", least=0)
-    dedup_passages: int | None = setting(
+    shortest_passage: int = deduplicating(30, "never cut lines and paragraphs of fewer characters", least=1)
+    words_left: int = deduplicating(50, "drop documents that have fewer words after a cut", least=0)
+    dedup_passages: int | None = deduplicating(
         None,
-        DUPLICATES,
         "after dedup of documents, cut every passage of at least this many words, such as 50, that occurs earlier in the corpus",
         least=10,
         optional=True,
     )
-    repeated_passages: RepeatedPassages = setting(
+    repeated_passages: RepeatedPassages = deduplicating(
         "cut",
-        DUPLICATES,
         "what to do with passages that occur earlier. cut (default): cut them. count: only report them. drop: drop the "
         "documents that they fill, and keep the others whole",
         choices=REPEATED_PASSAGES,
         optional=True,
     )
-    repeated_share: float = setting(
+    repeated_share: float = deduplicating(
         0.5,
-        DUPLICATES,
         "with --repeated-passages drop, drop a document if more than this share of its words is in such passages",
         share="<=",
         optional=True,
     )
-    dedup: bool = setting(True, DUPLICATES, "keep duplicate documents", flag="--no-dedup")
-    dedup_threshold: float = setting(
-        0.8, DUPLICATES, "lowest estimated Jaccard similarity of near duplicates", share="<="
+    dedup: bool = deduplicating(True, "keep duplicate documents", flag="--no-dedup")
+    dedup_threshold: float = deduplicating(0.8, "lowest estimated Jaccard similarity of near duplicates", share="<=")
+    dedup_bands: int = deduplicating(14, "bands of the MinHash index", least=1)
+    dedup_rows: int = deduplicating(8, "rows of each band", least=1)
+    dedup_num_perm: int | None = deduplicating(
+        None, "values of a signature; candidates are compared by all of them (default: bands x rows)", least=1
     )
-    dedup_bands: int = setting(14, DUPLICATES, "bands of the MinHash index", least=1)
-    dedup_rows: int = setting(8, DUPLICATES, "rows of each band", least=1)
-    dedup_num_perm: int | None = setting(
-        None,
-        DUPLICATES,
-        "values of a signature; candidates are compared by all of them (default: bands x rows)",
-        least=1,
-    )
-    dedup_ngram: int = setting(5, DUPLICATES, "words of a shingle", least=1)
-    dedup_keep: str = setting(
+    dedup_ngram: int = deduplicating(5, "words of a shingle", least=1)
+    dedup_keep: str = deduplicating(
         "first",
-        DUPLICATES,
         "document of a cluster to keep: the first in input order (default), the longest, or the one with the highest number in "
         "a field of --keep-fields, as score:quality",
     )
-    keep_signatures: bool = setting(
-        True,
-        DUPLICATES,
-        "keep no signatures for later builds to dedup against (460 bytes a document)",
-        flag="--no-signatures",
+    keep_signatures: bool = deduplicating(
+        True, "keep no signatures for later builds to dedup against (460 bytes a document)", flag="--no-signatures"
     )
-    against: tuple[str, ...] = setting(
-        (), DUPLICATES, "earlier datasets, joined by commas; duplicates of their documents are dropped", named=True
+    against: tuple[str, ...] = deduplicating(
+        (), "earlier datasets, joined by commas; duplicates of their documents are dropped", named=True
     )
-    decontaminate: tuple[str, ...] = setting(
+    decontaminate: tuple[str, ...] = filtering(
         (),
-        FILTERS,
         "evaluation sets, joined by commas; documents that hold an item of one are dropped",
         named=True,
     )
-    decontaminate_key: str | None = setting(
-        None, FILTERS, "field or column of the texts in evaluation sets, such as question (default: as --text-key)"
+    decontaminate_key: str | None = filtering(
+        None, "field or column of the texts in evaluation sets, such as question (default: as --text-key)"
     )
-    decontaminate_action: DecontaminateAction = setting(
+    decontaminate_action: DecontaminateAction = filtering(
         "drop",
-        FILTERS,
         "what to do with a document that holds an item of an evaluation set. drop it (default), cut the words that it shares "
         "with the item, or mark it: the kept field contaminated then names the item",
         choices=DECONTAMINATE_ACTIONS,
         optional=True,
     )
-    decontaminate_share: float = setting(
+    decontaminate_share: float = filtering(
         0.8,
-        FILTERS,
         "a document holds an item if its runs of 13 words have this share of the item's words (default: 0.8; 0: any run)",
         share="<=",
         optional=True,
     )
-    decontaminate_common: float = setting(
+    decontaminate_common: float = filtering(
         0.0005,
-        FILTERS,
         "a run of 13 words does not count if more than this share of the documents has it, and more than 20 (default: 0.0005)",
         share="<=",
         optional=True,
     )
     # tokens and shards
-    tokenizer: str = setting(
-        "train:32000", SHARDS, "Hugging Face name, tokenizer.json or .model, directory, bytes, or train:N", named=True
+    tokenizer: str = sharding(
+        "train:32000", "Hugging Face name, tokenizer.json or .model, directory, bytes, or train:N", named=True
     )
-    special_tokens: tuple[str, ...] = setting(
+    special_tokens: tuple[str, ...] = sharding(
         (),
-        SHARDS,
         "special tokens of a tokenizer that the build trains, joined by commas, as in '<|fim_prefix|>,<|fim_suffix|>': their "
         "ids are 1, 2, ...",
         optional=True,
     )
-    reserve: int = setting(
+    reserve: int = sharding(
         0,
-        SHARDS,
         "ids to keep free after the special tokens, for tokens that later training adds: <|reserved_special_token_0|> and so on",
         least=0,
         optional=True,
     )
-    bos: Bos = setting("never", SHARDS, "begin documents with the begin-of-text id", choices=BOS)
-    eos: str = setting(
-        "always", SHARDS, "end documents with the end-of-text id: always (default), never, or TOKEN to name another"
+    bos: Bos = sharding("never", "begin documents with the begin-of-text id", choices=BOS)
+    eos: str = sharding(
+        "always", "end documents with the end-of-text id: always (default), never, or TOKEN to name another"
     )
-    val_fraction: float = setting(0.005, SHARDS, "share of documents for validation", share="<")
-    tokens_per_shard: int | None = setting(
-        None, SHARDS, "tokens of a shard (default: 64 million, fewer for small datasets)", least=1
+    val_fraction: float = sharding(0.005, "share of documents for validation", share="<")
+    tokens_per_shard: int | None = sharding(
+        None, "tokens of a shard (default: 64 million, fewer for small datasets)", least=1
     )
-    tokens_per_sample: int = setting(
-        0, SHARDS, "group small documents into tar members of this many tokens (default: no)", least=0
+    tokens_per_sample: int = sharding(
+        0, "group small documents into tar members of this many tokens (default: no)", least=0
     )
-    max_tokens: tuple[str, ...] = setting(
+    max_tokens: tuple[str, ...] = sharding(
         (),
-        SHARDS,
         "most tokens of each source, as in 1e9, or of named sources, as in web=5e9,wiki=1e9. Files are read in an order drawn by "
         "--seed until the tokens after dedup fill the quota. With --limit, the quota samples the records that were read",
         numbers=True,
     )
-    seed: int = setting(
+    seed: int = sharding(
         0,
-        SHARDS,
         "seed of the draws of documents: for validation, and in a build also for quotas, tokenizer training and the report's "
         "samples; dedup does not depend on it",
     )

@@ -5,6 +5,7 @@ The command line makes a flag from it. `Recipe` checks every value by it, from a
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -99,9 +100,13 @@ def types_of(hint: Any) -> frozenset[type]:
     return frozenset(map(type, get_args(hint))) if origin is Literal else frozenset({origin or hint})
 
 
-def setting(default: Any, group: str, help: str, **details: Any) -> Any:
+def setting(default: Any, help: str, **details: Any) -> Any:
     """Return a field of `Recipe`; ``details`` are the other fields of `Setting`."""
-    return field(default=default, metadata={"setting": Setting(default=default, group=group, help=help, **details)})
+    return field(default=default, metadata={"setting": Setting(default=default, help=help, **details)})
+
+
+# A field of each group.
+reading, filtering, deduplicating, sharding = (functools.partial(setting, group=group) for group in GROUPS)
 
 
 def setting_of(metadata: Mapping[str, Any]) -> Setting:
