@@ -16,20 +16,19 @@ def deferred_signals() -> Iterator[None]:
     For blocks that import compiled modules. If a handler raises while a module is imported, the process may end by SIGSEGV, or
     the module may raise ``ImportError`` instead (NumPy does both) or ignore the exception.
     """
-    handlers, received = _handlers(), list[int]()
+    received = list[int]()
 
     def defer(number: int, frame: FrameType | None) -> None:
         received.append(number)
         for each in handlers:
             signal.signal(each, signal.SIG_DFL)
 
-    for number in handlers:
-        signal.signal(number, defer)
     try:
-        yield
+        with kept_handlers() as handlers:
+            for number in handlers:
+                signal.signal(number, defer)
+            yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         for first in received[:1]:
             signal.raise_signal(first)
 
@@ -42,7 +41,7 @@ def reraise_swallowed_signals() -> Iterator[None]:
     modules ignore every exception (``numpy.random``), and a build that was asked to stop would continue. Others raise
     ``ImportError`` instead (``numpy``).
     """
-    handlers, raised = _handlers(), list[BaseException]()
+    raised = list[BaseException]()
 
     def heed(number: int, frame: FrameType | None) -> None:
         try:
@@ -51,35 +50,31 @@ def reraise_swallowed_signals() -> Iterator[None]:
             raised.append(error)
             raise
 
-    for number in handlers:
-        signal.signal(number, heed)
     try:
-        yield
+        with kept_handlers() as handlers:
+            for number in handlers:
+                signal.signal(number, heed)
+            yield
     except BaseException as error:
         if raised and error not in raised:
             raise raised[0] from error
         raise
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     if raised:
         raise raised[0]
 
 
 @contextmanager
-def kept_handlers() -> Iterator[None]:
-    """Restore the handlers of SIGINT and SIGTERM after a block in which a library sets its own."""
-    handlers = _handlers()
+def kept_handlers() -> Iterator[dict[int, Callable[[int, FrameType | None], object]]]:
+    """Restore the handlers of SIGINT and SIGTERM after a block that sets others, and yield them.
+
+    There are none outside the main thread, since only that thread can set and run them.
+    """
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+    if threading.current_thread() is threading.main_thread():
+        found = ((number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM))
+        handlers = {number: handler for number, handler in found if callable(handler)}
     try:
-        yield
+        yield handlers
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _handlers() -> dict[int, Callable[[int, FrameType | None], object]]:
-    """Return the handlers of SIGINT and SIGTERM; none outside the main thread, since only that thread can set and run them."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    return {number: handler for number, handler in handlers.items() if callable(handler)}

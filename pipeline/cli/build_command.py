@@ -20,8 +20,8 @@ from pipeline.errors import ConfigError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 
-from .command import Command, Parser, add_requests
-from .texts_options import ListRules, add_setting
+from .command import Command, Parser, Show, add_requests
+from .texts_options import add_setting, rule_list
 
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.
@@ -70,7 +70,7 @@ def make_parser(prog: str | None = None) -> Parser:
         help="change one limit of the rules, as in --set words.min=20 --set words.max=9000",
     )
     groups["filters"].add_argument(
-        "--list-rules", action=ListRules, help="show the rule sets, their limits and all measures, and exit"
+        "--list-rules", action=Show, text=rule_list, help="show the rule sets, their limits and all measures, and exit"
     )
     running = parser.add_argument_group("running")
     add = running.add_argument

@@ -52,24 +52,17 @@ class Parser(argparse.ArgumentParser):
     def show_first(self, *flags: str) -> None:
         """Let ``--help`` explain these flags alone, and ``--help-all`` every flag."""
         self._first = frozenset(("--help", "--help-all", *flags))
-        self.add_argument("--help-all", action=_HelpAll, help="explain every flag, and exit")
-
-    def show_all(self) -> None:
-        self._first = frozenset()
+        self.add_argument("--help-all", action=Show, text=super().format_help, help="explain every flag, and exit")
 
     def format_help(self) -> str:
-        hidden = [
-            each
-            for each in self._actions
-            if self._first and each.option_strings and self._first.isdisjoint(each.option_strings)
-        ]
-        helps = [each.help for each in hidden]
-        for each in hidden:
-            each.help = argparse.SUPPRESS
+        flags = {each: each.help for each in self._actions if self._first and each.option_strings}
+        for each in flags:
+            if self._first.isdisjoint(each.option_strings):
+                each.help = argparse.SUPPRESS
         try:
             return super().format_help()
         finally:
-            for each, text in zip(hidden, helps, strict=True):
+            for each, text in flags.items():
                 each.help = text
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
@@ -92,14 +85,15 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"--{name} must be {bound} or more, got {value}")
 
 
-class _HelpAll(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+class Show(argparse.Action):
+    """A flag that prints the result of ``text()`` and ends the command, as ``--help`` does."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, text: Callable[[], str], help: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+        self._text = text
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
-        assert isinstance(parser, Parser)
-        parser.show_all()
-        parser.print_help()
+        print(self._text().rstrip("\n"))
         parser.exit()
 
 

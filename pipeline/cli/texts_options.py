@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import filters
 from filters.rules.rule import limits_text
@@ -74,17 +74,6 @@ def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: A
     """Return a recipe with the values of the flags ``names``, and with other ``settings``."""
     values = {name: getattr(options, name) for name in names}
     return Recipe.from_json({name: value for name, value in values.items() if value is not None} | settings)
-
-
-class ListRules(argparse.Action):
-    """A flag that prints the list of rules and ends the command, as ``--help`` does."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
-        print(rule_list())
-        parser.exit()
 
 
 def rule_list() -> str:
@@ -151,17 +140,13 @@ class CountingReader:
         keys: dict[str, Any] = {"text_key": recipe.text_key, "id_key": recipe.id_key}
         keys["elsewhere"] = field_finder(partial(iter, files), self._known)
         reader = DocumentReader(file, **keys, where=recipe.condition, keep=keep, extract=recipe.extract)
-        done = 0
-        for records in reader.batches():
-            for record in records:
-                if isinstance(record, Document):
-                    self.read += 1
-                    yield record
-                elif isinstance(record, BadRecord):
-                    self._count += record.count
-                    self._first = self._first or record
-            advance(reader.bytes_read - done)
-            done = reader.bytes_read
+        for record in reader.records(advance):
+            if isinstance(record, Document):
+                self.read += 1
+                yield record
+            elif isinstance(record, BadRecord):
+                self._count += record.count
+                self._first = self._first or record
 
     def print(self) -> None:
         if (first := self._first) is not None:

@@ -28,8 +28,8 @@ from pipeline.text.fields import parse_fields
 from pipeline.text.judging import EMPTY, measure
 from pipeline.text.readers.document_reader import Document, find_inputs
 
-from .command import Command, Parser, add_requests, requests_of
-from .texts_options import CountingReader, ListRules, add_setting, measure_names, recipe_of
+from .command import Command, Parser, Show, add_requests, requests_of
+from .texts_options import CountingReader, add_setting, measure_names, recipe_of, rule_list
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show how many each would drop, with examples, and the histogram of a measure.
@@ -42,18 +42,7 @@ The sample is the first records of every input file, the same number from each. 
 
 EPILOG = "exit status: 0 shown; 1 no document was read; 2 an error, or wrong usage; 130 interrupted"
 
-SETTINGS = (
-    "rules",
-    "where",
-    "language",
-    "language_threshold",
-    "lid_model",
-    "format",
-    "text_key",
-    "id_key",
-    "extract",
-    "normalize",
-)
+SETTINGS = tuple("rules where language language_threshold lid_model format text_key id_key extract normalize".split())
 BARS = 24
 BAR_WIDTH = 48
 EXCERPT = 76
@@ -73,6 +62,11 @@ class Trial:
         """Return why a build drops the document, or None if it keeps it."""
         return _EMPTIED if self.values is None else rules.judge(self.values)
 
+    def fails(self, rule: Rule) -> bool:
+        """Return whether the document fails one rule, which may judge documents in other languages alone."""
+        value = (self.values or {}).get(rule.name)
+        return value is not None and rule.judge(value) is not None
+
 
 _EMPTIED = Violation("", EMPTY.rule, 0, 1, "min", EMPTY.reason)
 
@@ -80,7 +74,9 @@ _EMPTIED = Violation("", EMPTY.rule, 0, 1, "min", EMPTY.reason)
 def make_parser(prog: str | None = None) -> Parser:
     parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
-    parser.add_argument("--list-rules", action=ListRules, help="show the rule sets and all measures, and exit")
+    parser.add_argument(
+        "--list-rules", action=Show, text=rule_list, help="show the rule sets and all measures, and exit"
+    )
     parser.add_argument("--limit", type=int, default=2000, help="documents to read (default: 2000)")
     parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
     parser.add_argument(
@@ -217,12 +213,11 @@ def _print_table(rules: RuleSet, samples: Sequence[Trial], violations: Sequence[
     """Print for each rule how many documents it drops and how many fail it. ``read`` counts unjudged documents too."""
     first = Counter(violation.rule for violation in violations if violation is not None)
     kept = sum(violation is None for violation in violations)
-    measured = [sample.values for sample in samples if sample.values is not None]
-    emptied = len(samples) - len(measured)
+    emptied = sum(sample.values is None for sample in samples)
     rows = [(EMPTY.rule, "before rules", emptied, emptied)] if emptied else []
     for rule in rules.rules:
-        failing = [values for values in measured if rule.name in values and rule.judge(values[rule.name])]
-        rows.append((rule.name, limits_text(rule.min, rule.max), first[rule.name], len(failing)))
+        failing = sum(sample.fails(rule) for sample in samples)
+        rows.append((rule.name, limits_text(rule.min, rule.max), first[rule.name], failing))
     width = max([len(name) for name, *_ in rows], default=4)
     print(f"judged {len(samples):,} of {read:,} documents read: {kept:,} kept ({kept / len(samples):.1%}), ", end="")
     print(f"{len(samples) - kept:,} dropped\n")
@@ -238,13 +233,7 @@ def _print_agreement(
     """Print the precision and recall of each rule alone, and of all together, on the documents that a person has judged."""
     unwanted = np.array([labels[sample.document.id] == "drop" for sample in samples])
     dropped = {"all rules": [violation is not None for violation in violations]}
-    for rule in rules.rules:
-        dropped[rule.name] = [
-            sample.values is not None
-            and rule.name in sample.values
-            and rule.judge(sample.values[rule.name]) is not None
-            for sample in samples
-        ]
+    dropped |= {rule.name: [sample.fails(rule) for sample in samples] for rule in rules.rules}
     print(f"{len(samples):,} of {len(labels):,} labelled documents reach the rules: ", end="")
     print(f"{unwanted.sum():,} to drop, {(~unwanted).sum():,} to keep\n")
     width = max(map(len, dropped))

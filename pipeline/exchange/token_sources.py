@@ -106,13 +106,11 @@ class _Reading:
             elsewhere = field_finder(partial(iter, files), {})
             sources: list[InputFile | Path] = [*files, *arrays]
             for source in sources:
-                read = (
-                    self._of_array(source, advance)
-                    if isinstance(source, Path)
-                    else self._of_file(source, advance, elsewhere)
-                )
                 try:
-                    yield from read
+                    if isinstance(source, Path):
+                        yield from self._of_array(source, advance)
+                    else:
+                        yield from self._of_file(source, advance, elsewhere)
                 except DamagedInputError as error:
                     if not self.skips_damage:
                         raise
@@ -125,16 +123,12 @@ class _Reading:
         options: dict[str, Any] = {"text_key": self.tokens_key, "id_key": recipe.id_key, "where": recipe.condition}
         options["elsewhere"] = elsewhere
         reader = DocumentReader(file, keep=parse_fields(recipe.keep_fields), vocabulary=self.vocabulary, **options)
-        done = 0
-        for records in reader.batches():
-            for record in records:
-                if isinstance(record, Document):
-                    origin = {"id": record.id, "file": record.file, "line": record.line}
-                    yield record.tokens, {**record.metadata, **origin}
-                elif isinstance(record, BadRecord):
-                    yield record
-            advance(reader.bytes_read - done)
-            done = reader.bytes_read
+        for record in reader.records(advance):
+            if isinstance(record, Document):
+                origin = {"id": record.id, "file": record.file, "line": record.line}
+                yield record.tokens, {**record.metadata, **origin}
+            elif isinstance(record, BadRecord):
+                yield record
         self._note(file.name, file.size, reader.sha256)
 
     def _of_array(self, path: Path, advance: Callable[[int], None]) -> Iterator[Any]:

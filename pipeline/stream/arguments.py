@@ -65,6 +65,11 @@ MAX_ROWS = (1 << 31) - 1  # the largest number that fits into 32 bits
 MAX_STEPS = (1 << 62) - 1
 
 
+def check_optional(name: str, value: Any, least: int = 1, most: int | None = MAX_ROWS) -> int | None:
+    """Return None as it is, and another value as `check_integer` does."""
+    return None if value is None else check_integer(name, value, least, most)
+
+
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Return an integer as an int, also one of NumPy; ``ConfigError`` unless it is from ``least`` to ``most``."""
     number = as_integer(value)
@@ -108,11 +113,6 @@ def parse_request_options(storage_options: Any, tries: Any, timeout: Any) -> Req
     """Return how remote objects are reached; ``ConfigError`` for settings that cannot work."""
     check_options("storage_options", storage_options)
     return RequestOptions(tries=tries, timeout=timeout, options=storage_options or {})
-
-
-def check_epochs(epochs: Any) -> int | None:
-    """Return ``epochs``; ``ConfigError`` unless it is None (endless) or an integer of at least 1."""
-    return None if epochs is None else check_integer("epochs", epochs, least=1, most=MAX_ROWS)
 
 
 def labels_are_inputs(labels: Any) -> bool:

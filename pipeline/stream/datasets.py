@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import ConfigError, InputError, value_text
 from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
-from .arguments import check_choice, check_epochs, check_flag, check_integer, parse_eos_id, parse_request_options
+from .arguments import check_choice, check_flag, check_integer, check_optional, parse_eos_id, parse_request_options
 from .config import StreamConfig
 from .data.counted_data import CountedData
 from .data.holdout import parse_share
@@ -175,7 +175,7 @@ class ShardDataset(Documents):
         eos_id: int | None = None,
         whole_shards: bool = False,
     ) -> None:
-        epochs = check_epochs(epochs)  # before files are asked for
+        epochs = check_optional("epochs", epochs)  # before files are asked for
         data = ShardFiles(
             source,
             split,
@@ -235,7 +235,7 @@ class ShardDataset(Documents):
         >>> [item["input_ids"].tolist() for item in stream]
         [[1, 2, 0], [3, 0]]
         """
-        epochs = check_epochs(epochs)
+        epochs = check_optional("epochs", epochs)
         array = np.asarray(tokens)
         if array.ndim != 1 or array.dtype.kind not in "ui":
             raise ConfigError(f"tokens must be a 1-D array of integers, got {array.dtype} of shape {array.shape}")
@@ -266,7 +266,7 @@ class ShardDataset(Documents):
         """
         from ..text.tokenizer.tokenizer import load_tokenizer
 
-        epochs = check_epochs(epochs)
+        epochs = check_optional("epochs", epochs)
         check_flag("bos", bos)
         if isinstance(texts, str | bytes | Mapping):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
@@ -399,7 +399,7 @@ class TextDataset(Texts):
         from ..text.tokenizer.tokenizer import load_tokenizer
         from ..text.where import Where
 
-        epochs = check_epochs(epochs)
+        epochs = check_optional("epochs", epochs)
         for name, key in (
             ("text_key", text_key),
             ("id_key", id_key),

@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from ..errors import ConfigError
-from .arguments import check_choice, check_flag, check_integer
+from .arguments import check_choice, check_flag, check_optional
 from .order.mixture import Changes, Weights, exact_weights
 from .position import MAX_NUMBER
 
@@ -71,8 +71,7 @@ class Schedule:
                     f"needs {name}=, which is missing" if value is None else f"has no {name}; remove {name}={value!r}"
                 )
                 raise ConfigError(f"a schedule with unit={unit!r} {wrong}")
-        if global_batch is not None:
-            global_batch = check_integer("global_batch", global_batch, least=1)
+        global_batch = check_optional("global_batch", global_batch, most=None)
         fields: dict[str, Any] = {
             "points": _parse_points(points, unit, is_linear=linear),
             "unit": unit,

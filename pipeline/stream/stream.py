@@ -23,6 +23,7 @@ from .arguments import (
     check_choice,
     check_flag,
     check_integer,
+    check_optional,
     check_part,
     context_part,
     group_topology,
@@ -121,8 +122,7 @@ class Stream(IterableDataset[Any]):
                 f"a stream is shuffled once; remove the second .shuffle(), or the one with seed={self._config.seed}"
             )
         arguments: dict[str, Any] = {"seed": check_integer("seed", seed, least=0)}
-        for name, value in (("window", window), ("lanes", lanes)):
-            arguments[name] = None if value is None else check_integer(name, value, least=1, most=MAX_ROWS)
+        arguments |= {"window": check_optional("window", window), "lanes": check_optional("lanes", lanes)}
         return self._with(_call("shuffle", arguments), **arguments)
 
     def filter(
@@ -211,8 +211,7 @@ class Stream(IterableDataset[Any]):
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         check_flag("same_length", same_length)
-        if vocab_size is not None:
-            vocab_size = check_integer("vocab_size", vocab_size, least=1)
+        vocab_size = check_optional("vocab_size", vocab_size, most=None)
         self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         from .fim import FillInTheMiddle  # a plain loop does not need it
 
@@ -347,21 +346,15 @@ class Stream(IterableDataset[Any]):
         """
         self._before_layout("documents")
         self._config.sources.check_stage("documents")
-        if max_length is not None:
-            max_length = check_integer("max_length", max_length, least=1, most=MAX_ROWS)
-        pad_to_multiple_of = check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
-        same = labels_are_inputs(labels)
-        self._check_source(source)
-        if bucket is not None:
-            bucket = check_integer("bucket", bucket, least=1, most=MAX_ROWS)
-            if self._config.sequential:
-                raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         arguments: dict[str, Any] = {
-            "max_length": max_length,
-            "pad_to_multiple_of": pad_to_multiple_of,
-            "bucket": bucket,
+            "max_length": check_optional("max_length", max_length),
+            "pad_to_multiple_of": check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS),
+            "bucket": check_optional("bucket", bucket),
         }
-        layout = DocumentLayout(**arguments, same_labels=same, source=source)
+        self._check_source(source)
+        if bucket is not None and self._config.sequential:
+            raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
+        layout = DocumentLayout(**arguments, same_labels=labels_are_inputs(labels), source=source)
         return self._with(_call("documents", arguments | {"labels": labels, "source": source}), layout=layout)
 
     def batch(self, batch_size: int, *, cut: int | None = None, last: str = "pad", dtype: str = "int64") -> Stream:
@@ -585,8 +578,7 @@ class Stream(IterableDataset[Any]):
         """
         from .frameworks import Loader  # a plain loop does not need it
 
-        if length is not None:
-            length = check_integer("length", length, least=1, most=MAX_STEPS)
+        length = check_optional("length", length, most=MAX_STEPS)
         check_flag("repeat", repeat)
         return Loader(self._config, self._position, keys, length, repeat)
 
@@ -867,8 +859,7 @@ class Stream(IterableDataset[Any]):
 
         step = check_integer("step", step, least=0, most=MAX_STEPS)
         world_size = self._position.world_size
-        if rank is not None:
-            rank = check_integer("rank", rank, least=0, most=world_size - 1)
+        rank = check_optional("rank", rank, least=0, most=world_size - 1)
         position = self._position.start
         config = self._position.config_at(position)
         return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
@@ -901,9 +892,8 @@ class Stream(IterableDataset[Any]):
         """
         from .seen import seen  # training does not need it
 
-        if steps is not None:
-            steps = check_integer("steps", steps, least=0, most=MAX_STEPS)
-        else:
+        steps = check_optional("steps", steps, least=0, most=MAX_STEPS)
+        if steps is None:
             self._position.refuse_hidden("state how many steps to search, seen(document, steps=n), or ")
         position = self._position.current
         config = self._position.config_at(position)
@@ -1015,7 +1005,7 @@ class Stream(IterableDataset[Any]):
             (layout.drawn_shift, "rows whose labels have a drawn shift", "set shift=1"),
             (bool(self._config.steps), "samples of .map() and .apply()", "write these after .batch()"),
             (
-                bool((layout.longest or 0) % cut),
+                layout.longest and layout.longest % cut,
                 f"rows of {layout.longest} tokens",
                 f"give .pack() a multiple of {cut}",
             ),

@@ -36,48 +36,31 @@ def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedD
     if by_extents:
         hashes = hashes_of(whole.shard_names, table.extents)[rows]
     else:
-        hashes = whole.hashes if isinstance(whole, SelectedDocuments) else _hashes_of_documents(whole)
+        hashes = _hashes_of_documents(whole)
         tokens, lengths, redacted = _read(whole)
     out, parts = hashes_held_out(hashes, share, whole.split_level), list[CountedData]()
     for kept, is_val in ((~out, False), (out, True)):
-        identity = {
-            "split": f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}",
-            "label": f"{whole!r}.split(val={float(share):g})[{int(is_val)}]",
-            "fingerprint": hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest(),
-        }
+        split = f"{whole.split}, {'val' if is_val else 'without val'}={float(share):g}"
+        label = f"{whole!r}.split(val={float(share):g})[{int(is_val)}]"
+        fingerprint = hashlib.sha256(json.dumps([whole.fingerprint, str(share), is_val]).encode()).hexdigest()
         if by_extents:
-            parts.append(whole.part(replace(whole.selection, rows=rows[kept]), **identity))
+            selection = replace(whole.selection, rows=rows[kept])
+            parts.append(whole.part(selection, split=split, label=label, fingerprint=fingerprint))
         else:
-            own = tokens[np.repeat(kept, lengths)]
-            parts.append(SelectedDocuments(whole, own, lengths[kept], hashes[kept], redacted[kept], **identity))
+            arrays = tokens[np.repeat(kept, lengths)], lengths[kept]
+            drawn = MemoryData(*arrays, whole.eos_id, whole.tokenizer_sha256, label, fingerprint=fingerprint)
+            drawn.split, drawn.hashes = split, hashes[kept]
+            drawn.vocab_size, drawn.tokenizer_name = whole.vocab_size, whole.tokenizer_name
+            drawn.redacted = {0: np.flatnonzero(redacted[kept])} if redacted[kept].any() else {}
+            parts.append(drawn)
         parts[-1].split_level = whole.split_level + 1
     return parts[0], parts[1]
 
 
-class SelectedDocuments(MemoryData):
-    """Some of the documents of a source, in memory, with their ``hashes``."""
-
-    def __init__(
-        self,
-        whole: CountedData,
-        tokens: NDArray[Any],
-        lengths: NDArray[np.int64],
-        hashes: Hashes,
-        redacted: NDArray[np.bool_],
-        *,
-        split: str,
-        label: str,
-        fingerprint: str,
-    ) -> None:
-        super().__init__(tokens, lengths, whole.eos_id, whole.tokenizer_sha256, label, fingerprint=fingerprint)
-        self.split = split
-        self.vocab_size, self.tokenizer_name = whole.vocab_size, whole.tokenizer_name
-        self.hashes = hashes
-        self.redacted = {0: np.flatnonzero(redacted)} if redacted.any() else {}
-
-
 def _hashes_of_documents(whole: CountedData) -> Hashes:
     """Return the hashes of the documents of the extents that are streamed."""
+    if isinstance(whole, MemoryData) and whole.hashes is not None:
+        return whole.hashes
     table, rows = whole.selected_extents.table, whole.selected_extents.rows
     hashes = hashes_of(whole.shard_names, table.per_shard(table.document_sums))
     if rows is None:

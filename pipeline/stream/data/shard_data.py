@@ -35,7 +35,7 @@ from ...shards.manifest import MANIFEST_NAME, ShardInfo
 from ...shards.other_data import other_file
 from ...shards.shard_access import ShardAccess
 from ...shards.shard_list import ShardList, latest, resolve
-from ..arguments import check_flag, check_integer, check_path, parse_eos_id
+from ..arguments import check_flag, check_optional, check_path, parse_eos_id
 from .counted_data import CountedData
 from .selection import Selection
 
@@ -46,15 +46,9 @@ DEFAULT_CACHE = "auto"
 PIECE_TOKENS = 4096  # of the pieces in which an array without documents is shuffled (section 2 of the order)
 _SAMPLES = 256  # pieces whose hash identifies a mapped file
 _OF_DOCUMENTS = (
-    "documents",
-    "filter",
-    "map_documents",
-    "map_documents(same_length=True)",
-    "pack(best_fit=True)",
-    "pack(boundaries=True)",
-    "sample(boundaries=True)",
-    "split",
-)
+    "documents filter map_documents map_documents(same_length=True) pack(best_fit=True) pack(boundaries=True) "
+    "sample(boundaries=True) split"
+).split()
 
 T = TypeVar("T")
 _FOLLOWING = threading.Lock()
@@ -113,8 +107,7 @@ class ShardFiles(CountedData):
             raise ConfigError(f"split must be the name of a split, or None for all splits, got {split!r}")
         check_flag("verify", verify)
         check_flag("whole_shards", whole_shards)
-        if cache_limit is not None:
-            cache_limit = check_integer("cache_limit", cache_limit, least=1)
+        cache_limit = check_optional("cache_limit", cache_limit, most=None)
         directory = None
         if cache_dir is not None and cache_dir != DEFAULT_CACHE:
             check_path("cache_dir", cache_dir)
@@ -397,8 +390,10 @@ class MemoryData(CountedData):
     """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` if ``lengths`` or ``eos_id`` do not fit them.
 
     With ``pieces``, the lengths are those of pieces, and the ends of documents are unknown. The default ``fingerprint`` is a hash
-    of the tokens and lengths.
+    of the tokens and lengths. ``hashes`` are those of the documents of another source (`data.holdout`), if `.split` drew these.
     """
+
+    hashes: NDArray[np.uint64] | None = None
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...shards.extents.extent_table import running_sums, runs
 from ..order import Shuffle
-from .window import Listed, Window, WindowMaker
+from .window import Window, WindowMaker
 
 Int = NDArray[np.int64]
 
@@ -32,19 +32,12 @@ class HeldSource:
             vars(self).pop("_read", None)
 
     @cached_property
-    def _read(self) -> tuple[Listed, NDArray[np.uint8]]:
-        listed = self._maker.list_blocks(np.arange(len(self._maker.order.blocks)))
-        memory = np.empty(listed.size, np.uint8)
-        self._maker.source.read(listed.runs, memory.data)
-        return listed, memory
-
-    @cached_property
     def _origins(self) -> tuple[Int, Int]:
-        return self._maker.origins(self._read[0])
+        return self._maker.origins(self._maker.whole[0])
 
     def numbers(self, order: Shuffle, epoch: int, window: int) -> Int:
         """Return the documents of a window of an order of the same blocks."""
-        counts, blocks = np.array(self._read[0].counts, np.int64), order.epoch(epoch).window_blocks(window)
+        counts, blocks = np.array(self._maker.whole[0].counts, np.int64), order.epoch(epoch).window_blocks(window)
         listed = runs(running_sums(counts)[blocks], counts[blocks])
         shuffled = order.document_order(epoch, window, len(listed))
         return listed if shuffled is None else listed[shuffled]
@@ -52,7 +45,7 @@ class HeldSource:
     def cuts(self, numbers: Int, most: int) -> list[int]:
         """Return where to cut documents into parts of at most ``most`` bytes, or of one document."""
         cuts, size = [0], 0
-        for at, tokens in enumerate(self._read[0].lengths[numbers].tolist()):
+        for at, tokens in enumerate(self._maker.whole[0].lengths[numbers].tolist()):
             size += tokens * self._maker.dtype.itemsize
             if size > most and at > cuts[-1]:
                 cuts.append(at)
@@ -61,11 +54,10 @@ class HeldSource:
 
     def window(self, numbers: Int, *, with_origins: bool) -> Window:
         """Return these documents, copied out of the memory."""
-        (listed, memory), dtype = self._read, self._maker.dtype
+        (listed, memory), dtype = self._maker.whole, self._maker.dtype
         starts, lengths = listed.starts[numbers], listed.lengths[numbers]
         spans = zip(starts.tolist(), (starts + lengths * dtype.itemsize).tolist(), strict=True)
-        tokens = np.concatenate([memory[:0], *(memory[begin:end] for begin, end in spans)]).view(dtype)
-        tokens.flags.writeable = False
+        tokens = np.frombuffer(b"".join([memory[begin:end] for begin, end in spans]), dtype)
         origins: Sequence[tuple[int, int]] | None = None
         mask = None
         if with_origins or self._maker.redacted:

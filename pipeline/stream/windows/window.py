@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -124,7 +124,6 @@ class WindowMaker:
         self._sources = sources
         self._of_thread = threading.local()
         self._is_small = order.windows == 1 and order.blocks.bytes <= _SMALL
-        self._small: tuple[Listed, memoryview] | None = None
         units = max(1, order.tokens, order.documents)
         self.epochs = max(1, most // units) if self._is_small else 1
 
@@ -148,9 +147,7 @@ class WindowMaker:
 
         Raises ``CorruptShardError`` if an index contradicts the counts, or puts documents outside their block.
         """
-        listed, memory = self._small or self._read(epoch, number)
-        if self._is_small:
-            self._small = listed, memory
+        listed, memory = self.whole if self._is_small else self._read(self._blocks_of(epoch, number))
         order = self._document_order(listed, epoch, number)
         made = _in_order(memory, listed.starts, listed.lengths, order, self.dtype)
         if self.redacted:
@@ -165,7 +162,7 @@ class WindowMaker:
 
     def listing(self, epoch: int, number: int) -> WindowListing:
         """Return the documents of a window without reading tokens; raises the errors of `make`."""
-        listed = self._list(epoch, number)
+        listed = self._list(self._blocks_of(epoch, number))
         order = self._document_order(listed, epoch, number)
         shards, numbers = self.origins(listed)
         return WindowListing(running_sums(listed.lengths[order]), shards[order], numbers[order])
@@ -191,16 +188,21 @@ class WindowMaker:
             counts[own] = ~np.isin(numbers[own], redacted)
         return None if counts.all() else np.repeat(counts, lengths).astype(np.uint8)
 
-    def _read(self, epoch: int, number: int) -> tuple[Listed, memoryview]:
-        listed = self._list(epoch, number)
+    @cached_property
+    def whole(self) -> tuple[Listed, memoryview]:
+        """All documents of a small source, in file order. They stay in memory."""
+        return self._read(np.arange(len(self.order.blocks)))
+
+    def _read(self, in_files: Int) -> tuple[Listed, memoryview]:
+        listed = self._list(in_files)
         memory = self._memory(listed.size)
         self.source.read(listed.runs, memory)
         return listed, memory
 
-    def _list(self, epoch: int, number: int) -> Listed:
-        return self.list_blocks(np.sort(self.order.epoch(epoch).window_blocks(number)))
+    def _blocks_of(self, epoch: int, number: int) -> Int:
+        return np.sort(self.order.epoch(epoch).window_blocks(number))
 
-    def list_blocks(self, in_files: Int) -> Listed:
+    def _list(self, in_files: Int) -> Listed:
         """Return the documents of ascending blocks in file order, so that neighbours are read together."""
         bounds = self.order.blocks.bounds
         first, last = self._extents.table_rows(bounds[in_files], bounds[in_files + 1])

@@ -175,6 +175,14 @@ class DocumentReader:
     def __iter__(self) -> Iterator[Record]:
         return chain.from_iterable(self.batches())
 
+    def records(self, advance: Callable[[int], object]) -> Iterator[Record]:
+        """Yield the records. After each block, ``advance`` is called with the number of bytes read since the last call."""
+        done = 0
+        for records in self.batches():
+            yield from records
+            advance(self.bytes_read - done)
+            done = self.bytes_read
+
     def batches(self) -> Iterator[list[Record]]:
         """Yield the records in lists, one for each block of the file. A list may be empty."""
         try:
