@@ -64,9 +64,7 @@ def glob_root(pattern: str) -> str:
 
 def has_wildcard(path: str) -> bool:
     """Whether a local path is a pattern: no file or folder has this very name, and a wildcard is after its existing folders."""
-    if not WILDCARD.search(path) or os.path.lexists(path):
-        return False
-    return WILDCARD.search(path, len(literal_root(path))) is not None
+    return not os.path.lexists(path) and WILDCARD.search(path, len(literal_root(path))) is not None
 
 
 def matching(pattern: str) -> list[str]:

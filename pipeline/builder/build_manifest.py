@@ -102,14 +102,7 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
     tables = (decode_table(extents_path(workspace, name).read_bytes(), name) for name in shards)
     return Manifest(
         dtype=dtype,
-        tokenizer={
-            "name": plan.settings["tokenizer"],
-            "sha256": tokenizer.sha256,
-            "vocab_size": tokenizer.vocab_size,
-            "eos_id": tokenizer.eos_id,
-            "bos_id": tokenizer.bos_id,
-            "special_ids": dict(tokenizer.special_ids),
-        },
+        tokenizer=tokenizer.described() | {"name": plan.settings["tokenizer"]},
         splits=splits,
         extents=write_table(workspace.output, tables, dtype),
         recipe={"settings": dict(plan.settings), "definitions": json.loads(json.dumps(plan.definitions))},

@@ -34,10 +34,7 @@ from .setting import setting_of
 from .work.bucket import BUCKET_NAME, Bucket, not_empty
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
-_DEFINED_BY = (
-    ("lid_model", "language_model"),
-    ("decontaminate", "too_short"),
-)  # settings, and other names in definitions
+_DEFINED_BY = {"lid_model": "language_model", "decontaminate": "too_short"}  # settings, and other names in definitions
 _OF_DEFINITIONS = re.compile(r'^definitions: .*was (?:"[0-9a-f]{16,}"|null), now (?:"[0-9a-f]{16,}"|null)$')
 
 
@@ -166,7 +163,7 @@ def check_unchanged(old: Plan | Manifest, new: Plan) -> None:
     if every:
         # Leave out what a changed setting names, and a changed hash if the message already names what was hashed.
         settings = {one.split(": ")[1] for one in every if one.startswith("recipe: ")}
-        named = {*settings, *(name for setting, name in _DEFINED_BY if setting in settings)}
+        named = settings | {_DEFINED_BY.get(setting) for setting in settings}
         told = [one for one in every if not (one.startswith("definitions: ") and one.split(": ")[1] in named)]
         differences = [one for one in told if not _OF_DEFINITIONS.search(one)] or told
         differences.sort(key=lambda one: not one.startswith("recipe: "))

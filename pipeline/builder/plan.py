@@ -60,9 +60,8 @@ class Plan:
     commits: Mapping[str, str] = field(default_factory=dict)  # of datasets of the hub, by "ID@REVISION"
     editing: tuple[str, ...] = ()  # the stages that edit texts, in order
     credentials: Credentials = field(default=NO_CREDENTIALS, repr=False, compare=False)  # never written
-    known_fields: dict[str, bool] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # of inputs; see `field_finder`
+    # The fields that any input may have, as far as they were looked up (`field_finder`).
+    known_fields: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def is_whole_file(self, unit: int) -> bool:
         """Whether a unit reads all of one file, and nothing else."""

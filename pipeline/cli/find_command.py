@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from pipeline.audit.documents import DatasetDocuments
 from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, check_threshold, find, find_items
 from pipeline.errors import ConfigError
 from pipeline.objects.urls import is_remote
+from pipeline.paths import matching
 from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import ENDINGS, find_inputs
 
@@ -209,7 +209,7 @@ def names_file(item: str) -> bool:
     is_name = len(item.split()) == 1 and (
         is_remote(item) or item.endswith(tuple(ENDINGS)) or not {"/", "*"}.isdisjoint(item)
     )
-    return is_name or (len(item) < 4096 and (os.path.exists(item) or bool(glob.glob(item))))
+    return is_name or (len(item) < 4096 and (os.path.exists(item) or bool(matching(item))))
 
 
 def print_matches(name: str, matches: Sequence[Match]) -> None:

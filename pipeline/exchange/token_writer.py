@@ -328,8 +328,7 @@ def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
     """Return the manifest's entry for the tokenizer, as in a build. Without a tokenizer, it has only the end-of-text id."""
     if tokenizer is None:
         return {"name": None, "sha256": None, "vocab_size": None, "eos_id": end, "bos_id": None, "special_ids": {}}
-    names = "name", "sha256", "vocab_size", "bos_id", "special_ids"
-    return {**{name: getattr(tokenizer, name) for name in names}, "eos_id": end}
+    return tokenizer.described() | {"eos_id": end}
 
 
 def _verify(directory: Path, progress: Progress) -> None:

@@ -148,13 +148,9 @@ def _sign_s3(url: str, options: Mapping[str, Any], seconds: int) -> str | None:
     if not key or not _UNDERSTOOD.issuperset(options):
         return None
     quarter = int(time.time() / seconds * 4)
-    target: str = _presigned(json.dumps(options, sort_keys=True), _environment(), bucket, key, seconds, quarter)
+    environment = tuple(os.environ.get(f"AWS_{name}") for name in _VARIABLES)  # which a program may change
+    target: str = _presigned(json.dumps(options, sort_keys=True), environment, bucket, key, seconds, quarter)
     return target
-
-
-def _environment() -> tuple[str | None, ...]:
-    """Return the variables that name the server and the account. A program may change them."""
-    return tuple(os.environ.get(f"AWS_{name}") for name in _VARIABLES)
 
 
 @functools.lru_cache(4096)

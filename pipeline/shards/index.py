@@ -153,7 +153,7 @@ def parse_index(footer: Footer, name: str, read: Read) -> ShardIndex:
 def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
     """Return the columns of provenance from the bytes of a shard's table; it starts at byte ``offset``."""
     try:
-        columns: dict[str, list[Any]] = _parse_json(raw)
+        columns: dict[str, list[Any]] = parse_json(raw)
         if not isinstance(columns, dict):
             raise ValueError("no columns by name")
     except ValueError as error:
@@ -161,7 +161,8 @@ def parse_table(raw: bytes, name: str, offset: int) -> dict[str, list[Any]]:
     return columns
 
 
-def _parse_json(raw: bytes) -> Any:
+def parse_json(raw: bytes) -> Any:
+    """Return the value of a JSON text, which may hold NaN and infinity, as Python writes them."""
     try:
         return orjson.loads(raw)  # three times as fast
     except ValueError:

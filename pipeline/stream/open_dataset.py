@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from braceexpand import braceexpand
 
 from ..errors import ConfigError, ManifestError
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
-from ..objects.urls import is_remote
+from ..objects.urls import expand_braces, is_remote
+from ..paths import matching
 from ..shards.dataset_folder import size_of
 from ..shards.manifest import MANIFEST_NAME
 from ..shards.other_data import is_text, other_file, other_folder
@@ -121,7 +120,7 @@ def _holds_shards(name: str, requests: RequestOptions) -> bool:
         if os.path.exists(os.path.join(name, MANIFEST_NAME)):
             return True
         name = os.path.join(name, f"*{ENDING}")
-    tars = [path for pattern in braceexpand(name) for path in sorted(glob.glob(pattern)) if path.endswith(ENDING)]
+    tars = [path for pattern in expand_braces(name) for path in matching(pattern) if path.endswith(ENDING)]
     return bool(tars) and _begins_with_tokens(tars[0])
 
 

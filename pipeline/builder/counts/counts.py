@@ -137,7 +137,8 @@ class Bins:
         self._rules = rules
         self._limits = [[limit for limit in (rule.min, rule.max) if np.isfinite(limit)] for rule in rules]
         self._tops = [_top(rule, limits) for rule, limits in zip(rules, self._limits, strict=True)]
-        self._logs = np.array([_far_apart(limits) for limits in self._limits], bool)
+        far_apart = [len(limits) == 2 and 0 < 100 * limits[0] <= limits[1] for limits in self._limits]
+        self._logs = np.array(far_apart, bool)
         self._ends = np.where(self._logs, np.log2(1.0 + np.array(self._tops)), self._tops)
 
     def empty(self) -> dict[str, Histogram]:
@@ -178,7 +179,3 @@ def _top(rule: Rule, limits: Sequence[float]) -> float:
     if "ratio" in measure or "score" in measure:
         return 1.0
     return max([2 * limit for limit in limits if limit > 0], default=1.0)
-
-
-def _far_apart(limits: Sequence[float]) -> bool:
-    return len(limits) == 2 and 0 < 100 * limits[0] <= limits[1]

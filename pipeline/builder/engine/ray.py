@@ -34,12 +34,8 @@ _NOTICE_SECONDS = 10.0  # between two warnings that no unit runs
 _HEAD_SECONDS = 15.0  # for the head to answer again: somebody may restart it
 _ANSWER_SECONDS = 5.0  # for the actor that knows which units have begun to answer
 _CLIENT_SECONDS = "4"  # for each of the three tries by Ray's client, which ray:// addresses use
-_RAY_SECONDS = (
-    "900"  # until Ray ends this process because the head is gone: our checks must come first on a busy machine
-)
-_PREFACE = (
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
-)  # how a client of gRPC begins: empty settings
+_RAY_SECONDS = "900"  # until Ray ends this process if the head is gone: our checks come first, also on a busy machine
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)  # of a client of gRPC: empty settings
 _LEAST_FREE = 256 << 20  # bytes of disk
 _EXTRAS = ("s3fs", "gcsfs", "adlfs", "fastwarc", "resiliparse", "trafilatura", "spacy")  # packages and modules
 _ROOT = Path(__file__).resolve().parents[3]

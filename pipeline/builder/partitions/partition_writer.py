@@ -215,13 +215,8 @@ def rejected_line(
 ) -> Sample:
     """Return the line of rejected.jsonl for a document that is dropped, or cut by ``text``; `locate` completes it."""
     line: Sample = {"id": document.id, "file": document.file, "line": document.line, "kind": kind, "reason": reason}
-    whole = document.text
-    return line | {
-        "hash": text_hash(whole),
-        "text": whole if text is None else text,
-        "span": span,
-        "part": document.part,
-    }
+    line |= {"hash": text_hash(document.text), "text": document.text if text is None else text}
+    return line | {"span": span, "part": document.part}
 
 
 def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:

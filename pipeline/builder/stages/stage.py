@@ -64,11 +64,11 @@ class Run:
 
     def kept(self) -> str:
         """Return how many units of the latest step are finished and kept."""
-        if self.step is None:
-            return "run the same command again to continue"
-        kept = sum(self.step.makes(unit).exists() for unit in self.step.units)
-        counted = f"{self.name}: {kept:,} of {len(self.step.units):,} units are finished and kept"
-        return f"{counted}; run the same command again to continue"
+        counted = ""
+        if self.step is not None:
+            kept = sum(self.step.makes(unit).exists() for unit in self.step.units)
+            counted = f"{self.name}: {kept:,} of {len(self.step.units):,} units are finished and kept; "
+        return f"{counted}run the same command again to continue"
 
     def make(self, step: Step[Any], name: str = "") -> None:
         """Do the units of a step whose paths do not exist yet; ``name`` is for a step without one."""
@@ -79,8 +79,7 @@ class Run:
                 step.done(unit)
             else:
                 todo.append(unit)
-        if todo and len(todo) < len(step.units):
-            kept = len(step.units) - len(todo)
+        if todo and (kept := len(step.units) - len(todo)):
             self.progress.say(f"{self.name}: {kept:,} of {len(step.units):,} units are kept from before")
         for folder in {step.makes(unit).parent for unit in todo}:
             folder.mkdir(parents=True, exist_ok=True)

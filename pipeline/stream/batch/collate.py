@@ -307,15 +307,12 @@ class DrawnShifts:
         self._collators = [collator(shift) for shift in divisors_below(seq_len)]
 
     def __call__(self, rows: Rows, begin: int) -> Batch:
-        collate = self._of_step(begin)
+        collate = self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]
         shape = collate.size, -1, collate.shift
         batch = {
             key: value.reshape(shape) if KEYS[key].of_tokens else value for key, value in collate(rows, begin).items()
         }
         return batch | {"shift": collate.shift}
-
-    def _of_step(self, begin: int) -> PackCollator:
-        return self._collators[derive_key("shift", self.seed, begin) % len(self._collators)]
 
 
 def divisors_below(number: int) -> list[int]:

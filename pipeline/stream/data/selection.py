@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -62,6 +61,7 @@ class ExtentSelection:
     table: ExtentTable
     selection: Selection = field(default_factory=Selection)
     redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    _blocks: dict[bool, Blocks] = field(default_factory=dict, init=False)
 
     @property
     def rows(self) -> NDArray[np.int64] | None:
@@ -80,10 +80,6 @@ class ExtentSelection:
         if in_mix not in self._blocks:
             self._blocks[in_mix] = self._cut(in_mix)
         return self._blocks[in_mix]
-
-    @cached_property
-    def _blocks(self) -> dict[bool, Blocks]:
-        return {}
 
     def _cut(self, in_mix: bool) -> Blocks:
         table, rows = self.table, self.rows

@@ -19,10 +19,8 @@ from .bookmark import Bookmark
 from .worker_counts import MAX_WORKERS, WorkerCounts
 
 CAPACITY = 64 << 10  # bytes of a bookmark as JSON that running workers can read: some 1,400 lanes
-_OFTEN, _LOOKED_OFTEN = (
-    3,
-    10,
-)  # passes that begin alike; those of a single item, as trainers look at what a dataset holds
+_OFTEN = 3  # passes that begin alike
+_LOOKED_OFTEN = 10  # such passes of a single item: trainers look at what a dataset holds
 
 log = logging.getLogger("pipeline")
 

@@ -25,9 +25,8 @@ _SMALLEST = Decimal("1e-30")
 _SMALLEST_SHARE = Fraction(1, 10**30)
 Weights = Mapping[str, Fraction]
 Changes = tuple[tuple[int, Weights], ...]  # the weights from each sequence index on
-Served = Sequence[
-    Sequence[int]
-]  # for each lane, the rows of each source before the first change, if earlier ones are forgotten
+# For each lane, the rows of each source before the first change, if earlier ones are forgotten.
+Served = Sequence[Sequence[int]]
 
 
 def exact_weights(weights: Mapping[str, Any], names: Sequence[str]) -> dict[str, Fraction]:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import orjson
-
+from ...shards.index import parse_json
 from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
 from ..storage.open_input import open_input
@@ -32,7 +31,7 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
     text = b"".join(stream.text())
     data = text if is_array else b"[%b]" % b",".join(part for _, part in objects_in(text))
     try:
-        values = _parsed(data)
+        values = parse_json(data)
     except (ValueError, RecursionError) as error:
         if not is_array:
             yield from read_jsonl(ByteStream(io.BytesIO(BOM_UTF8[: stream.text_start] + text)), keys, tally)
@@ -56,13 +55,6 @@ def read_json(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
     yield records
 
 
-def _parsed(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except ValueError:
-        return json.loads(data)
-
-
 def _holds_lines(stream: ByteStream) -> bool:
     """Whether the first line that is not blank holds whole objects, and no array begins there. For a stream not yet read."""
     if stream.starts_with(b"["):
@@ -70,7 +62,7 @@ def _holds_lines(stream: ByteStream) -> bool:
     peek = ByteStream(stream.file, block=PEEKED)
     line = next((line for lines in peek.lines() for line in lines if line.strip()), b"")
     with suppress(ValueError, RecursionError):
-        return bool([_parsed(part) for _, part in objects_in(line)]) or not line
+        return bool([parse_json(part) for _, part in objects_in(line)]) or not line
     return False
 
 

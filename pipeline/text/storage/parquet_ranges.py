@@ -32,12 +32,9 @@ def read_footer(file: RemoteFile) -> Any:
 def expect_columns(file: RemoteFile, metadata: Any, columns: list[str], groups: Sequence[int]) -> None:
     """Tell the file to expect reads of ``columns`` of some row groups: it fetches their chunks, group by group."""
     schema = metadata.schema
-    leaves = [n for n in range(len(schema)) if _is_wanted(schema.column(n).path, columns)]
+    paths = (schema.column(leaf).path for leaf in range(len(schema)))
+    leaves = [leaf for leaf, path in enumerate(paths) if any(f"{path}.".startswith(f"{each}.") for each in columns)]
     file.expect([_chunk(metadata.row_group(number).column(leaf)) for leaf in leaves] for number in groups)
-
-
-def _is_wanted(path: str, columns: list[str]) -> bool:
-    return any(path == column or path.startswith(f"{column}.") for column in columns)
 
 
 def _chunk(column: Any) -> ByteRange:

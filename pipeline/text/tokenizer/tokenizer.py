@@ -100,6 +100,11 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer({self.name!r}, vocab_size={self.vocab_size}, encoder={self.encoder!r})"
 
+    def described(self) -> dict[str, Any]:
+        """Return the manifest's entry of the tokenizer."""
+        names = "name", "sha256", "vocab_size", "eos_id", "bos_id", "special_ids"
+        return {name: getattr(self, name) for name in names}
+
     def encode_flat(self, texts: Sequence[str], *, bos: bool = False, eos: bool = False) -> tuple[Array, Array]:
         """Return the ids of all texts joined, shape ``(tokens,)`` in ``dtype``, and each text's count, int64.
 
