@@ -32,6 +32,7 @@ from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.shard_list import latest, resolve
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import Built, contents_of, run_plain, table, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import run_to_operation
 from tests.helpers.shard_samples import make_documents, write_dataset
@@ -156,24 +157,22 @@ def test_no_file_holds_a_redacted_document_or_what_it_had_dropped(dataset: Path)
         assert not re.search(r"\bd\d*7\b", text)
 
 
-@pytest.mark.parametrize("id", ["a", "a\nb", "a (of b) (c"], ids=["plain", "line feed", "brackets"])
-def test_what_was_dropped_for_a_document_goes_whatever_names_are(tmp_path: Path, id: str) -> None:
+def test_what_was_dropped_for_a_document_goes_whatever_names_are(tmp_path: Path) -> None:
     first = english(1)
     records = [
-        {"id": id, "text": first},
+        {"id": "a\nb (of b) (c", "text": first},
         {"id": "near", "text": first + " more"},
         {"id": "quotes", "text": f"{english(2)} {first[:300].upper()} {english(3)}"},
         {"id": "other", "text": f"{english(4)} {english(2)[:300]} {english(5)}"},
     ]
     source = write_jsonl(tmp_path / "copy of (1)" / "in (2).jsonl", records)
-    run_plain(source, tmp_path / "out", keep_rejected=True, dedup_passages=20)
-    rejected = tmp_path / "out" / "rejected.jsonl"
-    assert [json.loads(line)["id"] for line in rejected.read_text().splitlines()] == ["quotes", "other", "near"]
-    redact(tmp_path / "out", ["000000000000"], REASON)
-    assert rejected.read_text() == "", "quotes of other documents go, too, since a record does not say whose they are"
+    run_plain(source, out := Built(tmp_path / "out"), keep_rejected=True, dedup_passages=20)
+    assert [line["id"] for line in out.rejected] == ["quotes", "other", "near"]
+    redact(out, ["000000000000"], REASON)
+    assert out.rejected == [], "quotes of other documents go, too, since a record does not say whose they are"
 
 
-def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, redacts: Says) -> None:
     texts = {"a": english(1), "same (as a)": english(1), "listed": english(2), "other": english(3)}
     more = {f"listed{k}": english(10 + k) for k in range(20)}  # more than the manifest shows
     source = write_jsonl(tmp_path / "in.jsonl", [{"id": id, "text": text} for id, text in (texts | more).items()])
@@ -182,9 +181,8 @@ def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: p
     with pytest.raises(ConfigError, match=r"'same \(as a\)' was dropped .*duplicate of 'a'.* list 'a'"):
         redact(tmp_path / "out", ["same (as a)", "other"], REASON)
     (tmp_path / "ids.txt").write_text("\n".join(["same (as a)", "000000000000", "listed", *more]))
-    assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt", "--drop", tmp_path / "new") == 0
-    assert run(tmp_path / "out", "--ids", tmp_path / "ids.txt") == 0
-    assert "out: 1 documents of 1,0" in (said := capsys.readouterr().out)
+    redacts(0, tmp_path / "out", "--ids", tmp_path / "ids.txt", "--drop", tmp_path / "new")
+    assert "out: 1 documents of 1,0" in (said := redacts(0, tmp_path / "out", "--ids", tmp_path / "ids.txt").out)
     assert "22 rejected documents removed; 0 copies left" in said
     for folder in (tmp_path / "out", tmp_path / "new"):
         assert (folder / "rejected.jsonl").read_text() == ""
@@ -194,12 +192,11 @@ def test_a_listed_document_that_was_dropped_goes_alone(tmp_path: Path, capsys: p
 
 
 def test_a_dropped_document_of_an_equal_text_goes_too(tmp_path: Path) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", [english(1), english(1), english(2)])
     (tmp_path / "drop.txt").write_text("d1\nd2\n")
-    run_plain(source, tmp_path / "out", dedup=False, keep_rejected=True, drop_ids=str(tmp_path / "drop.txt"))
-    redact(tmp_path / "out", ["d0"], REASON)
-    rejected = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
-    assert [json.loads(line)["text"] for line in rejected] == [english(2)]
+    options: dict[str, Any] = {"dedup": False, "keep_rejected": True, "drop_ids": str(tmp_path / "drop.txt")}
+    out = Built.of(tmp_path, [english(1), english(1), english(2)], **options)
+    redact(out, ["d0"], REASON)
+    assert [line["text"] for line in out.rejected] == [english(2)]
 
 
 QUOTES: dict[str, dict[str, Any]] = {
@@ -216,16 +213,13 @@ def test_all_that_was_cut_or_dropped_for_lines_or_passages_goes_and_what_else_wa
 ) -> None:
     first = "Born on 9 May" if quoted == "short lines" else english(1, 9)
     texts = [f"{first}\n{english(3)}", english(4), f"{first}\nAnd more.", english(5)]
-    write_jsonl(tmp_path / "in.jsonl", texts)
     (tmp_path / "drop.txt").write_text("d3")
     options = {"dedup": False, "keep_rejected": True, "drop_ids": str(tmp_path / "drop.txt")}
-    run_plain(tmp_path / "in.jsonl", tmp_path / "out", **options, **QUOTES[quoted])
-    rejected = tmp_path / "out" / "rejected.jsonl"
-    assert {json.loads(line)["id"] for line in rejected.read_text().splitlines()} == {"d2", "d3"}
-    redact(tmp_path / "out", ["d0"], REASON)
-    assert [json.loads(line)["text"] for line in rejected.read_text().splitlines()] == texts[3:]
-    for name in ("manifest.json", "report.html"):
-        assert first[:200] not in (tmp_path / "out" / name).read_text()
+    out = Built.of(tmp_path, texts, **options, **QUOTES[quoted])
+    assert {line["id"] for line in out.rejected} == {"d2", "d3"}
+    redact(out, ["d0"], REASON)
+    assert [line["text"] for line in out.rejected] == texts[3:]
+    assert first[:200] not in out.report + (out / "manifest.json").read_text()
 
 
 def test_rejected_documents_and_samples_of_an_earlier_release_go_whole(tmp_path: Path) -> None:
@@ -265,23 +259,23 @@ def test_the_widest_cluster_that_an_earlier_release_showed_goes_with_any_documen
     assert "alpaca" not in (tmp_path / "out" / "manifest.json").read_text()
 
 
-def run(*arguments: object) -> int:
-    return run_command("redact", [*map(str, arguments), "--reason", REASON])
+@pytest.fixture
+def redacts(says: Says) -> Says:
+    """Redact, require an exit status, and return what was printed."""
+    return lambda status, *arguments: says(status, "redact", *arguments, "--reason", REASON)
 
 
-def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(dataset: Path, tmp_path: Path, redacts: Says) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text(f"\ufeffd3\r\n\n{table(dataset)['key'][5]}\n", encoding="utf-8")
-    assert run(dataset, "--ids", ids, "--texts") == 0
-    assert "2 documents of" in capsys.readouterr().out
+    assert "2 documents of" in redacts(0, dataset, "--ids", ids, "--texts").out
     before = contents_of(dataset)
-    assert run(dataset, "--ids", ids, "--texts") == 0
+    redacts(0, dataset, "--ids", ids, "--texts")
     ids.write_text(table(dataset)["key"][5])
-    capsys.readouterr()
-    assert run(dataset, "--ids", ids, "--texts") == 0
-    assert capsys.readouterr().out == f"{dataset}: nothing to do; these documents were redacted before\n"
+    assert (
+        redacts(0, dataset, "--ids", ids, "--texts").out
+        == f"{dataset}: nothing to do; these documents were redacted before\n"
+    )
     assert contents_of(dataset) == before
     assert not (dataset / ".build").exists()
     for names, reason in (([""], REASON), (["d4"], " ")):
@@ -289,21 +283,22 @@ def test_keys_and_ids_name_documents_and_a_re_run_changes_nothing(
             redact(dataset, names, reason, texts=True)
 
 
-def test_unknown_names_and_texts_without_the_flag_are_refused(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_names_and_texts_without_the_flag_are_refused(dataset: Path, tmp_path: Path, redacts: Says) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("d3\nd333\n")
     before = contents_of(dataset)
-    assert run(dataset, "--ids", ids, "--texts") == 2
-    assert "1 of 2 names are neither key nor id of a document: 'd333'; remove" in capsys.readouterr().err
-    assert run(dataset, "--ids", ids) == 2
-    assert "give --texts" in capsys.readouterr().err
-    assert run(dataset, "--ids", tmp_path / "none", "--texts") == 2
+    assert (
+        "1 of 2 names are neither key nor id of a document: 'd333'; remove"
+        in redacts(2, dataset, "--ids", ids, "--texts").err
+    )
+    assert "give --texts" in redacts(2, dataset, "--ids", ids).err
+    redacts(2, dataset, "--ids", tmp_path / "none", "--texts")
     (tmp_path / "latin").write_bytes(b"d\xe9\n")
-    assert run(dataset, "--ids", tmp_path / "latin", "--texts") == 2
-    assert f"--ids {tmp_path}/latin: cannot be read: 'utf-8' codec" in capsys.readouterr().err
-    assert run(tmp_path / "nowhere", "--ids", ids) == 2
+    assert (
+        f"--ids {tmp_path}/latin: cannot be read: 'utf-8' codec"
+        in redacts(2, dataset, "--ids", tmp_path / "latin", "--texts").err
+    )
+    redacts(2, tmp_path / "nowhere", "--ids", ids)
     assert contents_of(dataset) == before
 
 
@@ -381,12 +376,13 @@ def test_a_dataset_in_which_another_process_works_is_refused(dataset: Path) -> N
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Path]:
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
     """A folder on another file system than ``tmp_path``."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev:
+    places = (place for place in map(Path, ("/dev/shm", tempfile.gettempdir())) if place.is_dir())
+    place = next((place for place in places if place.stat().st_dev != tmp_path.stat().st_dev), None)
+    if place is None:
         pytest.skip("there is no second file system")
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
         yield Path(folder)
 
 
@@ -524,12 +520,12 @@ def test_a_stream_says_once_that_its_dataset_was_redacted_and_goes_on(
 
 
 def test_a_certificate_names_hashes_and_documents_and_every_copy_that_is_left(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: Path, tmp_path: Path, redacts: Says
 ) -> None:
     ids = tmp_path / "ids.txt"
     ids.write_text("d3\nd4\n")
     before = Manifest.read(dataset)
-    assert run(dataset, "--ids", ids, "--texts") == 0
+    redacts(0, dataset, "--ids", ids, "--texts")
     after = Manifest.read(dataset)
     certificate = json.loads((dataset / "redaction-1.json").read_text())
     assert certificate["fingerprint"] == {"before": before.fingerprint, "after": after.fingerprint}
@@ -543,7 +539,7 @@ def test_a_certificate_names_hashes_and_documents_and_every_copy_that_is_left(
     assert list(verify_dataset(dataset)) == []
 
 
-def test_a_copy_is_found_in_shards_and_in_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_is_found_in_shards_and_in_texts(tmp_path: Path, redacts: Says) -> None:
     texts = [english(k) for k in range(12)]
     out = Built.of(
         tmp_path,
@@ -554,14 +550,14 @@ def test_a_copy_is_found_in_shards_and_in_texts(tmp_path: Path, capsys: pytest.C
         dedup=False,
     )
     (tmp_path / "ids.txt").write_text("d3\nd5\n")
-    assert run(out, "--ids", tmp_path / "ids.txt", "--texts") == 1
+    said = redacts(1, out, "--ids", tmp_path / "ids.txt", "--texts").out
     found = json.loads((out / "redaction-1.json").read_text())["search"]["found"]
     keys = table(out)["key"]
     assert {(one["file"].partition("-")[0], one["key"]) for one in found} == {
         (kind, keys[number]) for kind in ("train", "texts/train") for number in (3, 5)
     }
     assert [one["document"] for one in found if "document" in one] == [keys[12], keys[13]]
-    assert f", document {keys[12]}: holds a copy of document {keys[3]}\n" in capsys.readouterr().out
+    assert f", document {keys[12]}: holds a copy of document {keys[3]}\n" in said
 
 
 def test_a_copy_is_found_in_the_page_and_all_that_the_certificate_says(tmp_path: Path) -> None:
@@ -617,38 +613,24 @@ def test_a_copy_is_found_by_its_text_if_tokens_lose_it(tmp_path: Path, kept_by: 
     assert {one["file"] for one in search["found"]} - {"train-000000.tar"} == ({holder} if holder else set())
 
 
-@pytest.mark.parametrize("kind", ["train:400", "llama", "unigram", "bytes"])
+@pytest.mark.parametrize("kind", ["train:400", "llama", "unigram", "bytes", "bos"])
 def test_a_copy_within_a_document_is_found_whatever_its_first_token(tmp_path: Path, kind: str) -> None:
     texts = [english(k, 40) for k in range(4)]
-    texts += [f"{english(7, 40)} {texts[3]}", f"{english(8, 40)}\n({texts[3].strip()})"]
-    out = Built.of(
-        tmp_path,
-        texts,
-        name="set",
-        tokenizer=kind if kind in ("bytes", "train:400") else str(train(kind, tmp_path / "t.json")),
-    )
-    certificate = redact(out, ["d3"], REASON)
+    texts += [f"{english(7, 40)} {texts[3]} {english(9)}", f"{english(8, 40)}\n({texts[3].strip()})"]
+    options = {"tokenizer": kind}
+    if kind in ("llama", "unigram", "bos"):
+        options["tokenizer"] = str(train(kind.replace("bos", "llama"), tmp_path / "tokenizer.json"))
+    if kind == "bos":  # ids begin each document, too
+        (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
+        options = {"tokenizer": str(tmp_path), "bos": "always"}
+    certificate = redact(Built.of(tmp_path, texts, **options), ["d3"], REASON)
     assert certificate is not None
-    assert [one["document"] for one in certificate["search"]["found"] if "document" in one] == [
-        *("000000000004", "000000000005")
-    ]
-
-
-def test_a_copy_within_a_document_is_found_though_ids_begin_each_document(tmp_path: Path) -> None:
-    texts = [english(k, 40) for k in range(4)]
-    source = write_jsonl(tmp_path / "in.jsonl", [*texts, f"{english(7, 40)} {texts[3]} {english(8, 40)}"])
-    train("llama", tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
-    run_plain(source, tmp_path / "set", tokenizer=str(tmp_path), bos="always")
-    certificate = redact(tmp_path / "set", ["d3"], REASON, texts=True)
-    assert certificate is not None
-    assert [(one["document"], one["key"]) for one in certificate["search"]["found"]] == [
-        ("000000000004", "000000000003")
-    ]
+    found = [(one["document"], one["key"]) for one in certificate["search"]["found"] if "document" in one]
+    assert found == [("000000000004", "000000000003"), ("000000000005", "000000000003")]
 
 
 def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: Path, tmp_path: Path, redacts: Says
 ) -> None:
     stream = pipeline.ShardDataset(dataset).shuffle(seed=4).pack(64).batch(6)
     batches = list(islice(stream, 9))
@@ -657,15 +639,17 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(
     state, ids = tmp_path / "run.json", tmp_path / "ids.txt"
     state.write_text(json.dumps(stream.state_dict()))
     ids.write_text(key)
-    assert run(dataset, "--ids", ids, "--texts", "--state", state) == 2, "no global batch"
+    redacts(2, dataset, "--ids", ids, "--texts", "--state", state)
     mix = pipeline.mix({name: pipeline.ShardDataset(dataset) for name in "ab"}, {"a": 1, "b": 1}).pack(64).batch(6)
     (tmp_path / "mix.json").write_text(json.dumps(mix.state_dict()))
-    assert run(dataset, "--ids", ids, "--texts", "--state", tmp_path / "mix.json", "--global-batch", 6) == 2
-    assert "mix.json: a run of a mix of a, b; redact without it. Then name" in capsys.readouterr().err
-    assert run(dataset, "--ids", ids, "--texts") == 0
+    assert (
+        "mix.json: a run of a mix of a, b; redact without it. Then name"
+        in redacts(2, dataset, "--ids", ids, "--texts", "--state", tmp_path / "mix.json", "--global-batch", 6).err
+    )
+    redacts(0, dataset, "--ids", ids, "--texts")
     searched = json.loads((dataset / "redaction-1.json").read_text())["search"]
     assert not (dataset / ".build").exists()
-    assert run(dataset, "--ids", ids, "--texts", "--state", state, "--global-batch", 6, "--ranks", 2) == 0
+    redacts(0, dataset, "--ids", ids, "--texts", "--state", state, "--global-batch", 6, "--ranks", 2)
     certificate = json.loads((dataset / "redaction-1.json").read_text())
     [told] = certificate["runs"]
     assert certificate["search"] == searched
@@ -679,52 +663,41 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(
     assert f"<td>{told['seen'][0]['step']}<td>0<td>" in (dataset / "redaction-1.html").read_text()
 
 
-def test_a_run_of_training_had_no_document_of_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_training_had_no_document_of_validation(tmp_path: Path, redacts: Says) -> None:
     run_plain(write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(20)]), tmp_path / "out", val_fraction=0.3)
     stream = pipeline.ShardDataset(tmp_path / "out").pack(64).batch(2)
     next(iter(stream))
     state, ids = tmp_path / "run.json", tmp_path / "ids.txt"
     state.write_text(json.dumps(stream.state_dict()))
     ids.write_text(table(tmp_path / "out", split="val")["key"][0])
-    assert run(tmp_path / "out", "--ids", ids, "--state", state, "--global-batch", 2) == 0
-    assert f"{state}: no step had these documents" in capsys.readouterr().out
+    assert (
+        f"{state}: no step had these documents"
+        in redacts(0, tmp_path / "out", "--ids", ids, "--state", state, "--global-batch", 2).out
+    )
 
 
 def test_no_repeated_passage_is_shown_after_a_redaction(tmp_path: Path) -> None:
     notice = " ".join(f"notice{k}" for k in range(12))
-    run_plain(
-        write_jsonl(tmp_path / "in.jsonl", [f"{english(k)}\n{k} {notice}" for k in range(4)]),
-        tmp_path / "out",
-        dedup_passages=10,
-    )
-    assert notice in (tmp_path / "out" / "report.html").read_text()
-    redact(tmp_path / "out", ["d3"], REASON)
-    for name in ("manifest.json", "report.html"):
-        assert notice not in (tmp_path / "out" / name).read_text()
+    out = Built.of(tmp_path, [f"{english(k)}\n{k} {notice}" for k in range(4)], dedup_passages=10)
+    assert notice in out.report
+    redact(out, ["d3"], REASON)
+    assert notice not in out.report + (out / "manifest.json").read_text()
 
 
-def test_a_kept_field_goes_whatever_its_name(tmp_path: Path) -> None:
-    rows = [
-        {"id": f"d{k}", "text": english(k), "source": f"of d{k}", "split": f"by d{k}", "url": f"at d{k}"}
-        for k in range(3)
-    ]
-    for kind in ("parquet", "jsonl.zst"):
-        out = tmp_path / kind
-        run_plain(
-            write_jsonl(tmp_path / "in.jsonl", rows), out, keep_texts=kind, keep_fields=["source", "split", "url"]
-        )
-        redact(out, ["d1"], REASON, texts=True)
-        [path] = (out / "texts").iterdir()
-        data = (
-            path.read_bytes()
-            if kind == "parquet"
-            else zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read()
-        )
-        left = (
-            pq.read_table(path).to_pylist() if kind == "parquet" else [json.loads(line) for line in data.splitlines()]
-        )
-        values = [(row["source"], row["split"], row["language"]) for row in left]
-        assert values[:2] == [("of d0", "by d0", "en"), (None, None, "en")]
+@pytest.mark.parametrize("kind", ["parquet", "jsonl.zst"])
+def test_a_kept_field_goes_whatever_its_name(tmp_path: Path, kind: str) -> None:
+    names = ["source", "split", "url"]
+    rows = [{"id": f"d{k}", "text": english(k), **{name: f"{name} of d{k}" for name in names}} for k in range(3)]
+    out = Built.of(tmp_path, rows, keep_texts=kind, keep_fields=names)
+    redact(out, ["d1"], REASON, texts=True)
+    [path] = (out / "texts").iterdir()
+    if kind == "parquet":
+        left = pq.read_table(path).to_pylist()
+    else:
+        data = zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read()
+        left = [json.loads(line) for line in data.splitlines()]
+    values = [(row["source"], row["split"], row["language"]) for row in left]
+    assert values[:2] == [("source of d0", "split of d0", "en"), (None, None, "en")]
 
 
 def test_nothing_of_a_killed_copy_without_documents_is_left_once_it_is_made(small: Path, tmp_path: Path) -> None:
@@ -738,9 +711,7 @@ def test_nothing_of_a_killed_copy_without_documents_is_left_once_it_is_made(smal
     assert [path.name for path in tmp_path.iterdir() if "new" in path.name] == ["new"]
 
 
-def test_a_list_that_grows_is_redacted_each_month(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_list_that_grows_is_redacted_each_month(small: Path, tmp_path: Path, redacts: Says) -> None:
     ids, keys = tmp_path / "ids.txt", dict(zip(table(small)["id"], table(small)["key"], strict=True))
     for listed, said in (
         (["d1"], []),
@@ -751,18 +722,15 @@ def test_a_list_that_grows_is_redacted_each_month(
         ),
     ):
         ids.write_text("\n".join(listed))
-        assert run(small, "--ids", ids, "--texts") == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = redacts(0, small, "--ids", ids, "--texts").out.splitlines()
         assert [line.partition(": ")[2] for line in lines if "redacted before" in line] == said
         assert lines[-1].startswith(f"certificate: {small}/redaction-")
     ids.write_text("d1\nd2\nd5")
-    assert run(small, "--ids", ids, "--drop", tmp_path / "new") == 0
+    redacts(0, small, "--ids", ids, "--drop", tmp_path / "new")
     ids.write_text("d1\nd5\nd6")
-    assert run(tmp_path / "new", "--ids", ids, "--texts") == 0
-    assert "2 of the list were redacted before: 'd1', 'd5'" in capsys.readouterr().out
+    assert "2 of the list were redacted before: 'd1', 'd5'" in redacts(0, tmp_path / "new", "--ids", ids, "--texts").out
     ids.write_text("d1\nd500")
-    assert run(small, "--ids", ids, "--texts") == 2
-    assert "1 of 2 names are neither key nor id of a document: 'd500'" in capsys.readouterr().err
+    assert "1 of 2 names are neither key nor id of a document: 'd500'" in redacts(2, small, "--ids", ids, "--texts").err
     assert '"d1"' not in (small / "manifest.json").read_text(), "names are hashed"
 
 
@@ -775,7 +743,7 @@ def test_a_redacted_text_is_not_found_any_more(dataset: Path) -> None:
 
 
 def test_a_dataset_without_documents_holds_all_others_and_refuses_old_states(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: Path, tmp_path: Path, redacts: Says
 ) -> None:
     old = pipeline.ShardDataset(dataset).shuffle(seed=0).pack(64).batch(2)
     whole = pipeline.ShardDataset(dataset, split=None).pack(64)
@@ -784,7 +752,7 @@ def test_a_dataset_without_documents_holds_all_others_and_refuses_old_states(
     ids, new = tmp_path / "ids.txt", tmp_path / "new"
     gone = {id for id in texts if id[-1] in "47"}
     ids.write_text("\n".join(gone))
-    assert run(dataset, "--ids", ids, "--drop", new) == 0
+    redacts(0, dataset, "--ids", ids, "--drop", new)
     assert contents_of(dataset) == before
     assert list(verify_dataset(new)) == []
     assert {path.name for path in new.iterdir()} == {path.name for path in dataset.iterdir()} - {"run.json"}
@@ -801,8 +769,7 @@ def test_a_dataset_without_documents_holds_all_others_and_refuses_old_states(
         said = rf"belongs to {dataset}, .* {len(gone)} documents were dropped .*{REASON}.*new run"
         with pytest.raises(pipeline.StateError, match=said):
             stream.load_state_dict(saved.state_dict())
-    assert run(dataset, "--ids", ids, "--drop", new) == 2
-    assert "is not empty; choose another --drop" in capsys.readouterr().err
+    assert "is not empty; choose another --drop" in redacts(2, dataset, "--ids", ids, "--drop", new).err
 
 
 def test_redacted_documents_are_left_out_and_a_shard_may_become_empty(small: Path, tmp_path: Path) -> None:
