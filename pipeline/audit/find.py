@@ -13,6 +13,7 @@ import numpy as np
 
 from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator, describe_short
 from ..builder.dedup.minhash import MinHasher, shingle_sets, text_hashes
+from ..builder.dedup.spellings import spellings
 from ..errors import ConfigError, value_text
 from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
@@ -84,7 +85,8 @@ def find(
     a build keeps find 92% of documents at a similarity of 0.8, 99% at 0.85, and few below 0.7.
 
     ``passages``: look within documents instead. A document has a passage of a text if 13 words in a row are in both. A
-    text of 8 to 12 words must be in the document as a whole. This reads the whole dataset, and warns of shorter texts.
+    text of 8 to 12 words must be in the document as a whole. Ligatures, HTML entities, decomposed accents and words parted at a
+    line's end hide nothing. This reads the whole dataset, and warns of shorter texts.
     ``index``: a directory that keeps the tables of signatures, so that later calls start at once.
     ``dataset`` may be a url; ``tries`` and ``timeout`` are for its requests.
 
@@ -189,8 +191,8 @@ class _Passages:
     """Searches for the windows of texts within documents."""
 
     def __init__(self, documents: DatasetDocuments, texts: Sequence[str], most: int) -> None:
-        self._documents, self._texts, self._most = documents, texts, most
-        self._every = Decontaminator(texts)
+        self._documents, self._texts, self._most = documents, [spellings(text)[0] for text in texts], most
+        self._every = Decontaminator(self._texts)
         if not len(self._every.hashes):
             raise ConfigError(
                 f"none of {len(texts):,} texts has {SHORTEST} words, as a passage needs; give longer texts"
@@ -221,7 +223,8 @@ class _Passages:
         matches: list[list[Match]] = [[] for _ in self._texts]
         for (at, row), number, count in sorted(best):
             location, text = DocumentLocation(*shards[at], row), self._texts[number]
-            passage = shared_passage(text, self._documents.text(location), NGRAM)
+            spelled = spellings(self._documents.text(location))
+            passage = max((shared_passage(text, each, NGRAM) for each in spelled), key=len)
             share = count / self._windows[number]
             matches[number].append(_match_at(self._documents, location, PASSAGE, share, None, passage))
         totals = np.bincount(self._numbers[anywhere], minlength=len(self._texts)).tolist()
@@ -234,8 +237,7 @@ class _Passages:
         """Yield each window that a document has: the number of the document, and the index of the window in ``hashes``."""
         first = 0
         for texts in batches:
-            hits = np.stack(self._every.matches(texts), axis=1)
-            yield from ((first + row, entry) for row, entry in np.unique(hits, axis=0).tolist())
+            yield from ((first + row, entry) for row, entry in self._every.found(texts).tolist())
             first += len(texts)
 
 

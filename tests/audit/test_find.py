@@ -6,6 +6,7 @@ import json
 import random
 import re
 import shutil
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,24 @@ def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path
     assert (match.id, match.likeness, match.passage) == ("d300", 1.0, question)
     [[match]] = ask(tmp_path / "set", [accents])
     assert (match.id, match.kind) == ("d301", EXACT)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_passage_is_found_in_the_spellings_in_which_a_build_finds_it(tmp_path: Path, *, normalize: bool) -> None:
+    question = "Le caf\u00e9 du th\u00e9\u00e2tre est ferm\u00e9 pour la fin de l'ann\u00e9e, affirme un officier."
+    spelled = [
+        unicodedata.normalize("NFD", question),
+        question.replace("\u00e9", "&eacute;"),
+        question.replace("fi", "\ufb01"),
+        question.replace("ferm", "fer-\nm"),
+        question.replace("th", "t\u200bh"),
+    ]
+    texts = [f"{prose(k, 40)} {each} {prose(k + 50, 40)}" for k, each in enumerate(spelled)]
+    run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "set", normalize=normalize)
+    for asked in (question, *spelled):
+        [matches] = ask(tmp_path / "set", [asked], passages=True)
+        assert {match.id: match.likeness for match in matches} == {f"d{k}": 1.0 for k in range(len(spelled))}
+        assert all(match.passage.startswith("Le caf\u00e9 du th\u00e9\u00e2tre") for match in matches)
 
 
 def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

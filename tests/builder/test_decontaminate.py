@@ -64,7 +64,9 @@ def held(items: Sequence[str], documents: Sequence[str], share: float = 0.8) -> 
     """Return the documents and items of the items that documents hold, if all n-grams count."""
     evaluation = Evaluation([f"q{k}" for k in range(len(items))], items)
     every = np.ones(len(evaluation.grams.hashes), bool)
-    return [(each.row, each.item) for each in holdings(evaluation.grams, evaluation.found(documents), every, share)]
+    return [
+        (each.row, each.item) for each in holdings(evaluation.grams, evaluation.grams.found(documents), every, share)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ class Decontaminator:
         same = same[entries[same] < len(self.hashes)]
         return rows[same], entries[same]
 
+    def found(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the text and the n-gram, an index in ``hashes``, of each n-gram that a text has in any spelling: ``[n, 2]``."""
+        spelled = [(row, spelling) for row, text in enumerate(texts) for spelling in spellings(text)]
+        rows, entries = self.matches([spelling for _, spelling in spelled])
+        owners = np.array([row for row, _ in spelled], np.int64)
+        return np.unique(np.stack([owners[rows], entries], axis=1), axis=0)
+
     def of_text(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """Return the n-grams of a text, the first word of each, and their length in words."""
         end = int(self._ends[number])
@@ -123,13 +130,6 @@ class Evaluation:
     def __init__(self, names: Sequence[str], texts: Sequence[str]) -> None:
         self.names = list(names)
         self.grams = Decontaminator([spellings(text)[0] for text in texts], meaningful=True)
-
-    def found(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the text and the n-gram, an index in ``grams.hashes``, of each n-gram that a text has: ``[n, 2]``."""
-        spelled = [(row, spelling) for row, text in enumerate(texts) for spelling in spellings(text)]
-        rows, entries = self.grams.matches([spelling for _, spelling in spelled])
-        owners = np.array([row for row, _ in spelled], np.int64)
-        return np.unique(np.stack([owners[rows], entries], axis=1), axis=0)
 
     def save(self, directory: Path) -> None:
         write_json(directory / _NAMES, self.names)

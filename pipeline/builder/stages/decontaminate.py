@@ -131,7 +131,7 @@ def prepare_judge(workspace: Workspace) -> None:
     import pyarrow  # noqa: F401
 
     recipe = workspace.plan.recipe
-    load_evaluation(workspace).found(["to compile"])
+    load_evaluation(workspace).grams.found(["to compile"])
     make_hasher(recipe).warm_up()
     limit_of_words(recipe.words_left).prepare()
 

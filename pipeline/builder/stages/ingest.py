@@ -280,7 +280,9 @@ def _filter_partition(
                 counts.add_outcome("filtered", source, result.language.code, result.outcome, size)
             rows = _rows([result for result in processed if result.reason is None], span_numbers, parts.metadata)
             if parts.evaluation is not None:
-                matches.append(parts.evaluation.found([row.text for row in rows]) + np.array([passed, 0], np.int64))
+                matches.append(
+                    parts.evaluation.grams.found([row.text for row in rows]) + np.array([passed, 0], np.int64)
+                )
             passed += len(rows)
             writer.extend(rows)
             dropped = [result for result in processed if result.reason is not None]
