@@ -43,15 +43,7 @@ import filters.measures
 from filters.text_view import Page, share
 from pipeline.errors import ConfigError
 
-__all__ = [
-    "Measure",
-    "Page",
-    "bundled_rule_sets",
-    "cleaner_functions",
-    "measure_functions",
-    "share",
-    "summary",
-]
+__all__ = ["Measure", "Page", "bundled_rule_sets", "cleaner_functions", "measure_functions", "share", "summary"]
 
 Measure = Callable[..., float]
 

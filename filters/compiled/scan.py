@@ -37,10 +37,7 @@ def _stop_table(words: tuple[str, ...]) -> tuple[NDArray[np.uint64], NDArray[np.
 
 
 def scan(
-    texts: Sequence[str],
-    stop_words: tuple[str, ...] = (),
-    by: By = "spaces",
-    wanted: Collection[str] = SCANNED,
+    texts: Sequence[str], stop_words: tuple[str, ...] = (), by: By = "spaces", wanted: Collection[str] = SCANNED
 ) -> NDArray[np.float64]:
     """Return the measures of `SCANNED` for each text, ``[texts, measures]``; the measure ``stop_words`` counts `stop_words`.
 

@@ -37,10 +37,7 @@ def make_parser(prog: str | None = None) -> Parser:
     )
     add("--output", required=True, help="directory of the dataset: empty or new")
     add("--tokens-key", default="input_ids", help="field or column of the lists of ids (default: input_ids)")
-    add(
-        "--tokenizer",
-        help="the tokenizer that made the ids: it checks them, and is copied to the output",
-    )
+    add("--tokenizer", help="the tokenizer that made the ids: it checks them, and is copied to the output")
     add("--eos-id", type=int, metavar="N", help="the id that ends documents (default: the tokenizer's)")
     add("--dtype", default="uint16", help="dtype of a flat .bin: uint16 or uint32 (default: uint16)")
     add(

@@ -126,10 +126,7 @@ class _Source(NamedTuple):
         path = self.folder.path(shard.info.name)
         index = self.access.index(path, shard.info)
         ends = index.starts + index.lengths * self.dtype.itemsize
-        with (
-            self.access.opened(path, shard.info) as (handle, _),
-            mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data,
-        ):
+        with self.access.opened(path, shard.info) as (handle, _), mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data:
             documents: list[bytes] = []
             size = 0
             for number, (start, end) in enumerate(zip(index.starts.tolist(), ends.tolist(), strict=True)):

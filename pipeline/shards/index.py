@@ -14,17 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ..errors import CorruptShardError, ManifestError, TruncatedShardError
-from .format import (
-    BLOCK,
-    END,
-    FOOTER_NAME,
-    FORMAT_NAME,
-    FORMAT_VERSION,
-    NPY_HEADER,
-    TAIL,
-    TOKEN_DTYPES,
-    padding,
-)
+from .format import BLOCK, END, FOOTER_NAME, FORMAT_NAME, FORMAT_VERSION, NPY_HEADER, TAIL, TOKEN_DTYPES, padding
 from .manifest import ShardInfo
 from .tar_members import REPAIR
 

@@ -17,16 +17,7 @@ from ..objects.request_threads import side_by_side
 from ..objects.urls import is_remote, shown
 from ..paths import is_hidden, named_twice, natural_key
 from .dataset_folder import DatasetFolder, size_of
-from .manifest import (
-    EXTENTS_NAME,
-    MANIFEST_NAME,
-    OWNER_NAME,
-    PLAN_NAME,
-    REDACTING_NAME,
-    WORK_NAME,
-    Manifest,
-    ShardInfo,
-)
+from .manifest import EXTENTS_NAME, MANIFEST_NAME, OWNER_NAME, PLAN_NAME, REDACTING_NAME, WORK_NAME, Manifest, ShardInfo
 from .shard_access import ShardAccess
 from .shard_names import ENDING, ShardPattern, Spec, expand_in_order, join, join_all, refuse_twice
 

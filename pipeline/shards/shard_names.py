@@ -82,10 +82,7 @@ def expand(spec: Spec, requests: RequestOptions | None = None) -> list[str]:
 
 
 def expand_in_order(
-    spec: Spec,
-    requests: RequestOptions | None = None,
-    *,
-    is_dataset: Callable[[str], bool] = lambda directory: False,
+    spec: Spec, requests: RequestOptions | None = None, *, is_dataset: Callable[[str], bool] = lambda directory: False
 ) -> list[ShardPattern]:
     """Return the shards that `expand` returns, with their patterns, in the order given; a file may appear twice.
 

@@ -208,11 +208,7 @@ def _document_maps(config: StreamConfig) -> DocumentMaps | None:
 
 
 def _sequential_reader(
-    config: StreamConfig,
-    start: Position,
-    context: WorkerContext,
-    share: WorkerShare,
-    catalogue: Catalogue | None,
+    config: StreamConfig, start: Position, context: WorkerContext, share: WorkerShare, catalogue: Catalogue | None
 ) -> SequentialReader:
     """Make the reader of a worker's lanes.
 

@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from .batch.collate import DocumentCollator, DrawnShifts, PackCollator, divisors_below
 from .batch.row_buffer import Collator, Reader, RowBuffer
-from .indexed import (
-    BucketedDocuments,
-    DocumentSequences,
-    IndexedSource,
-    PackedSequences,
-    RandomOffsets,
-    ReaderOptions,
-)
+from .indexed import BucketedDocuments, DocumentSequences, IndexedSource, PackedSequences, RandomOffsets, ReaderOptions
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import Window
 

@@ -169,8 +169,7 @@ class NearestTexts(dict[str, dict[str, list[NearText]]]):
             _, first = np.unique(keys[rows], return_index=True)  # once for each text
             chosen = rows[np.sort(first)[:_NEAREST]].tolist()
             _keep_nearest(
-                nearest,
-                [_near_text(documents[k], values[k, column], distances[k, column], keys[k]) for k in chosen],
+                nearest, [_near_text(documents[k], values[k, column], distances[k, column], keys[k]) for k in chosen]
             )
 
     def merge(self, other: Mapping[str, Mapping[str, list[NearText]]]) -> None:

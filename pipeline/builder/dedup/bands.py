@@ -50,12 +50,7 @@ def group_rows_for(documents: int, least: int = DEFAULT_LIMITS.group_rows) -> in
 
 
 def write_keys(
-    path: Path,
-    hashes: NDArray[np.uint8],
-    signatures: Iterable[NDArray[np.uint32]],
-    bands: int,
-    rows: int,
-    buckets: int,
+    path: Path, hashes: NDArray[np.uint8], signatures: Iterable[NDArray[np.uint32]], bands: int, rows: int, buckets: int
 ) -> None:
     """Write the keys of a group of documents.
 

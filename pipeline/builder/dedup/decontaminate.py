@@ -29,6 +29,7 @@ from filters.words import lowered, word_table, words
 from ...atomic import read_json, write_json
 from ...errors import ConfigError, DamagedInputError, first_few
 from ...notices import warn
+from ...shards.extents.extent_table import runs
 from ...text.document import TEXT_KEY, BadRecord, Document
 from ...text.normalize import normalize
 from ...text.storage.input_file import with_distinct_names
@@ -61,7 +62,7 @@ class Decontaminator:
 
     def __init__(self, texts: Sequence[str], ngram: int = NGRAM, *, meaningful: bool = False) -> None:
         found, places = [np.zeros(0, np.uint64)] * len(texts), [np.zeros(0, np.int64)] * len(texts)
-        counts = np.minimum(_count_words(texts), ngram)
+        counts = np.minimum(np.diff(_shingles(texts, 1)[1], prepend=0), ngram)  # the n-grams of one word are words
         self.lengths = np.unique(counts[counts >= min(SHORTEST, ngram)])
         for length in self.lengths.tolist():
             numbers = np.flatnonzero(counts == length).tolist()
@@ -162,10 +163,7 @@ def holdings(grams: Decontaminator, found: NDArray[np.int64], counts: NDArray[np
     numbers, starts = grams.texts_of
     found = found[counts[found[:, 1]]]
     begins, sizes = starts[found[:, 1]], np.diff(starts)[found[:, 1]]
-    places = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
-    pairs = np.stack(
-        [numbers[places], np.repeat(found, sizes, axis=0)[:, 0], np.repeat(found, sizes, axis=0)[:, 1]], axis=1
-    )
+    pairs = np.column_stack([numbers[runs(begins, sizes)], np.repeat(found, sizes, axis=0)])
     held = []
     for (item, row), group in itertools.groupby(sorted(pairs.tolist()), itemgetter(0, 1)):
         entries, firsts, length = grams.of_text(item)
@@ -183,12 +181,18 @@ def _covered(firsts: NDArray[np.int64], length: int) -> int:
 
 def windows(texts: Sequence[str], length: int) -> Iterator[NDArray[np.uint64]]:
     """Yield the n-grams of each text, one for each word that begins one; a shorter text is one n-gram."""
+    every, stops = _shingles(texts, length)
+    return (every[begin:end] for begin, end in itertools.pairwise([0, *stops.tolist()]))
+
+
+def _shingles(texts: Sequence[str], length: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the n-grams of all texts, and where those of each end."""
     from .kernels import shingle
 
     points, ends = code_points([lowered(text) for text in texts])
     every, stops = np.empty(len(points), np.uint64), np.empty(len(texts), np.int64)
     shingle(points, ends, word_table(), length, every, stops)
-    return (every[begin:end] for begin, end in itertools.pairwise([0, *stops.tolist()]))
+    return every, stops
 
 
 def _mean(text: str, length: int) -> NDArray[np.bool_]:
@@ -196,15 +200,6 @@ def _mean(text: str, length: int) -> NDArray[np.bool_]:
     letters = [not word[0].isascii() or (word.isalpha() and len(word) > 2) for word, *_ in words(text)]
     sums = np.cumsum([0, *letters])
     return np.asarray(sums[length:] - sums[:-length] >= MEANINGFUL * length)
-
-
-def _count_words(texts: Sequence[str]) -> NDArray[np.int64]:
-    from .kernels import shingle
-
-    points, ends = code_points([lowered(text) for text in texts])
-    words, stops = np.empty(len(points), np.uint64), np.empty(len(texts), np.int64)
-    shingle(points, ends, word_table(), 1, words, stops)
-    return np.diff(stops, prepend=0)
 
 
 def read_evaluation_sets(

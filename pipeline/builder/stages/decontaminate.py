@@ -33,7 +33,7 @@ from ..dedup.decontaminate import Decontaminator, Evaluation, Holding, holdings,
 from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
 from ..dedup.spellings import spellings, spellings_with_offsets
-from ..dedup.word_runs import find_words, remove_spans, stretches, whole_spans
+from ..dedup.word_runs import covered_words, find_words, remove_spans, stretches, whole_spans
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, MATCHES, Partition, partitions
 from ..partitions.partition_writer import (
@@ -111,14 +111,12 @@ class DecontaminateStage(Stage):
 def write_counting(workspace: Workspace, path: Path) -> None:
     """Write which n-grams count: those that at most a share of the documents have."""
     every = partitions(workspace, before=DecontaminateStage.name)
-    found = [np.load(partition.path(MATCHES)) for partition in every]
-    keys = [
-        partition.hashes[matches[:, 0], :8].copy().view(np.uint64)[:, 0] if len(matches) else np.zeros(0, np.uint64)
-        for partition, matches in zip(every, found, strict=True)
-    ]
-    entries = np.concatenate([np.zeros(0, np.int64), *(matches[:, 1] for matches in found)])
-    pairs = np.stack([np.concatenate([np.zeros(0, np.uint64), *keys]), entries.astype(np.uint64)], axis=1)
-    distinct = np.unique(pairs, axis=0)[:, 1].astype(np.int64)
+    pairs = [np.zeros((0, 2), np.uint64)]  # the hash of a text, and an n-gram
+    for partition in every:
+        rows, entries = np.load(partition.path(MATCHES)).T
+        keys = partition.hashes[rows, :8].copy().view(np.uint64)[:, 0]
+        pairs.append(np.stack([keys, entries.astype(np.uint64)], axis=1))
+    distinct = np.unique(np.concatenate(pairs), axis=0)[:, 1].astype(np.int64)
     documents = sum(partition.path("hashes.bin").stat().st_size // 16 for partition in every)
     most = max(LEAST_COMMON, workspace.plan.recipe.decontaminate_common * documents)
     counting = np.bincount(distinct, minlength=len(load_evaluation(workspace).grams.hashes)) <= most
@@ -262,14 +260,13 @@ def shared_runs(
     longest, spans = 0, list[tuple[int, int]]()
     for spelling, offsets in spelled:
         places = find_words([spelling]).spans
-        covered = np.zeros(len(places) + 1, np.int64)
+        shared = np.zeros(len(places), bool)
         for length in grams.lengths.tolist():
             if length <= len(places):
                 (hashes,) = windows([spelling], length)
                 at = np.flatnonzero(np.isin(hashes, grams.hashes[entries]))
-                covered[at] += 1
-                np.subtract.at(covered, at + length, 1)
-        firsts, ends = stretches(np.cumsum(covered[:-1]) > 0, np.zeros(1, np.int64))
+                shared |= covered_words(at, length, len(places))
+        firsts, ends = stretches(shared, np.zeros(1, np.int64))
         longest = max([longest, *(ends - firsts).tolist()])
         if offsets is not None:
             runs = whole_spans(spelling, places, np.stack([firsts, ends], axis=1).tolist())

@@ -45,11 +45,7 @@ class RemoteBlocks:
     threads = CONNECTIONS
 
     def __init__(
-        self,
-        table: ExtentTable,
-        urls: Sequence[str],
-        infos: Sequence[ShardInfo | None],
-        access: ShardAccess,
+        self, table: ExtentTable, urls: Sequence[str], infos: Sequence[ShardInfo | None], access: ShardAccess
     ) -> None:
         self.table = table
         self._urls = urls

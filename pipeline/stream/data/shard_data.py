@@ -63,12 +63,7 @@ class _Table:
     """
 
     def __init__(
-        self,
-        parts: Sequence[ShardList],
-        access: ShardAccess,
-        table: ExtentTable | None = None,
-        *,
-        checked: bool = True,
+        self, parts: Sequence[ShardList], access: ShardAccess, table: ExtentTable | None = None, *, checked: bool = True
     ) -> None:
         self._parts, self._access = parts, access
         self._table, self._checked = table, checked

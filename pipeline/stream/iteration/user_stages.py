@@ -28,11 +28,7 @@ class UserStages:
     """
 
     def __init__(
-        self,
-        config: StreamConfig,
-        start: Position,
-        context: WorkerContext,
-        epoch_of: Callable[[Position], int] | None,
+        self, config: StreamConfig, start: Position, context: WorkerContext, epoch_of: Callable[[Position], int] | None
     ) -> None:
         self.start = start
         self.context = context

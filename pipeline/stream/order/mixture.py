@@ -147,12 +147,7 @@ class Mixture:
     """
 
     def __init__(
-        self,
-        names: Sequence[str],
-        seed: int,
-        lanes: int,
-        segments: Sequence[tuple[int, Weights]],
-        served: Served = (),
+        self, names: Sequence[str], seed: int, lanes: int, segments: Sequence[tuple[int, Weights]], served: Served = ()
     ) -> None:
         self.names = sorted(names)
         self.seed = seed

@@ -40,13 +40,7 @@ class IndexedLanes:
     """
 
     def __init__(
-        self,
-        windows: WindowCache,
-        order: Shuffle,
-        sequences: Sequences,
-        *,
-        width: int = 1,
-        documents: bool = False,
+        self, windows: WindowCache, order: Shuffle, sequences: Sequences, *, width: int = 1, documents: bool = False
     ) -> None:
         self.windows = windows
         self.sequences = sequences

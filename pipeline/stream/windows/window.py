@@ -265,8 +265,7 @@ class WindowMaker:
 def _in_order(memory: memoryview, starts: Int, lengths: Int, order: Int, dtype: np.dtype[Any]) -> Window:
     """Return documents, which start at ascending bytes of ``memory``, end to end in ``order``, which may repeat documents."""
     count = len(starts)
-    ends = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(lengths[order], out=ends[1:])
+    ends = running_sums(lengths[order])
     if not ends[-1]:
         return Window(np.zeros(0, dtype), ends)
     # Binary values of Arrow are the bytes between neighbouring offsets. Here they are documents and the gaps after them, in turn.
