@@ -33,13 +33,11 @@ Print the card (README.md) of a dataset for the Hugging Face hub: how to load it
 Nothing is uploaded. Licences come from the build's --license or from a kept field license. Domains and dates come from the
 kept fields url and date: shardwright build --keep-fields url,date,license."""
 
-EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
-
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # the hub's size categories
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog, brief="DATASET", description=DESCRIPTION)
     parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--croissant", action="store_true", help="write Croissant (JSON-LD) in place of the card")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 128 + signal.SIGINT
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
+DONE = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,7 +43,7 @@ class Parser(argparse.ArgumentParser):
     ``brief`` has the required arguments for the usage; only the help lists the flags. ``prog`` None means the script's name.
     """
 
-    def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str | None = None) -> None:
+    def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str = DONE) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         usage = f"%(prog)s {brief} [flags]"
         super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)

@@ -17,11 +17,9 @@ Write the documents of a dataset, split by split and in order, as files that oth
 
 The tokenizer is copied. export.json has dtype, end-of-text id and files. The checksum of each document is compared."""
 
-EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
-
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET --to FORMAT --output DIR", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog, brief="DATASET --to FORMAT --output DIR", description=DESCRIPTION)
     parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
     parser.add_argument("--to", required=True, help="megatron, nanogpt or parquet")
     parser.add_argument("--output", required=True, help="directory of the files: empty or new")

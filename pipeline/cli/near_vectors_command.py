@@ -18,12 +18,11 @@ List the documents whose vectors are near an earlier document's; the earlier one
 `shardwright texts` exports texts with their ids. `shardwright build --drop-ids near.txt` builds without the documents. The pairs
 with the lowest cosines are shown: raise the threshold if both documents of such a pair should stay."""
 
-EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 _SHOWN = 3  # pairs
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="VECTORS --threshold COSINE --output FILE", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog, brief="VECTORS --threshold COSINE --output FILE", description=DESCRIPTION)
     add = parser.add_argument
     add("vectors", metavar="VECTORS", help="a .npy file with a row for each document, or Parquet or JSON Lines")
     add("--threshold", type=float, required=True, metavar="COSINE", help="lowest cosine of two near vectors")

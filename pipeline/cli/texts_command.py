@@ -26,13 +26,12 @@ Score them with your own model, and write a Parquet file with the column key and
 `shardwright build --scores scores.parquet` with rules such as "column:quality" = { min = 0.5 }.
 Or embed the texts with a model, and list near texts with `shardwright near-vectors`."""
 
-EPILOG = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
 _SETTINGS = ("where", "format", "text_key", "id_key", "extract")
 _ROWS = 4096
 
 
 def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION, epilog=EPILOG)
+    parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
     parser.add_argument("--output", required=True, type=local_file, help="Parquet file with columns key, id and text")
     for name in _SETTINGS:
