@@ -276,6 +276,7 @@ def test_a_folder_of_which_files_are_missing_is_refused(
             r"load vocab.json and merges.txt\. .* \{\"tokenizer_class\": \"GPT2Tokenizer\"\}",
         ),
         (["vocab.txt"], r"load vocab.txt\. .*BertTokenizer"),
+        (["spm.model"], r"no tokenizer.model, but spm.model; .*name .*/spm.model/spm.model"),
     ):
         folder = tmp_path / "-".join(files)
         folder.mkdir()

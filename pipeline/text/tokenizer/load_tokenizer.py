@@ -293,6 +293,9 @@ def _missing(folder: Path) -> str:
         if (folder / name).is_file() and find_spec(package.replace("-", "_")) is None:
             return f"{name} cannot be read without the package {package}: `pip install {package}`"
     found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    models = [name for name in found if name.endswith(MODEL_SUFFIX)]
+    if models and MODEL_NAME not in found:
+        return f"no {MODEL_NAME}, but {models[0]}; to read it as a SentencePiece model, name {folder / models[0]}"
     for files, family, class_name in _FAMILIES:
         if set(files) <= set(found):
             return (
