@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError
 from pipeline.shards.format import member_header, npy_header
+from pipeline.shards.shard_plan import lay_out
 from pipeline.shards.writer import TokenBlocks, write_shard
 from tests.helpers.shard_samples import Shard, make_documents, write_documents
 
@@ -114,3 +115,73 @@ def test_a_failure_half_way_leaves_neither_shard_nor_temporary(tmp_path: Path) -
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [p.name for p in tmp_path.iterdir()] == ["a.tar"]
     assert (tmp_path / "a.tar").read_bytes() == b"before"
+
+
+# Documents are cut into shards of balanced sizes, in order, each of one source.
+
+
+@pytest.mark.parametrize("documents", [999, 1_000, 1_001, 1_499, 1_501])
+def test_no_shard_is_a_runt(documents: int) -> None:
+    lengths = np.full(documents, 7, dtype=np.int64)
+    sizes = [shard.last - shard.first for shard in lay_out(lengths, "train", 700)]
+    assert len(sizes) == round(documents * 7 / 700)
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_documents_larger_than_a_shard_get_one_each() -> None:
+    shards = lay_out(np.array([1_000, 1_000, 1_000]), "val", 100)
+    assert [(shard.first, shard.last) for shard in shards] == [(0, 1), (1, 2), (2, 3)]
+    assert shards[0].name == "val-000000.tar"
+
+
+@pytest.mark.parametrize(("documents", "shards"), [(10, 1), (3_000, 3), (100_000, 16)])
+def test_a_small_dataset_is_cut_to_shuffle_well(documents: int, shards: int) -> None:
+    assert len(lay_out(np.full(documents, 100), "train", None)) == shards
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 300), min_size=1, max_size=30)), max_size=8),
+    st.integers(1, 2_000),
+)
+def test_shards_of_sources_hold_each_document_once(runs: list[tuple[str, list[int]]], tokens: int) -> None:
+    lengths = np.array([length for _, held in runs for length in held], np.int64)
+    names = [name for name, held in runs for _ in held]
+    shards = lay_out(lengths, "train", tokens, [(name, len(held)) for name, held in runs])
+    assert [k for shard in shards for k in range(shard.first, shard.last)] == list(range(len(lengths)))
+    for shard in shards:
+        assert shard.first < shard.last
+        assert set(names[shard.first : shard.last]) == {shard.source}
+
+
+# Our shards are plain: readers that know nothing of us see every document and nothing else.
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<u4"])
+def test_webdataset_alone_decodes_every_document_in_order(tmp_path: Path, dtype: str) -> None:
+    import webdataset
+
+    documents = make_documents(40, dtype=dtype)
+    write_documents(tmp_path / "train-000000.tar", documents)
+    samples = list(webdataset.WebDataset(str(tmp_path / "train-000000.tar"), shardshuffle=False).decode())
+    assert [s["__key__"] for s in samples] == [f"{j:012d}" for j in range(40)]
+    for sample, document in zip(samples, documents, strict=True):
+        np.testing.assert_array_equal(sample["npy"], document)
+
+
+def test_hugging_face_datasets_decodes_every_document_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import datasets
+
+    documents = make_documents(40)
+    write_documents(tmp_path / "train-000000.tar", documents)
+    rows = list(
+        datasets.load_dataset(
+            "webdataset",
+            data_files={"train": str(tmp_path / "*.tar")},
+            split="train",
+            cache_dir=str(tmp_path / "cache"),
+        )
+    )
+    assert [row["__key__"] for row in rows] == [f"{j:012d}" for j in range(40)]
+    for row, document in zip(rows, documents, strict=True):
+        np.testing.assert_array_equal(np.asarray(row["npy"]), document)
