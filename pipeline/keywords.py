@@ -25,16 +25,10 @@ def suggesting(value: Any) -> Any:
     for owner in value.__mro__ if inspect.isclass(value) else ():
         if owner.__module__.partition(".")[0] in _PACKAGES:
             for name, member in list(vars(owner).items()):
-                if name == "__init__" or not name.startswith("_"):
-                    _change(owner, name, member)
+                method = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+                if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+                    setattr(owner, name, _function(method) if method is member else type(member)(_function(method)))
     return value
-
-
-def _change(owner: type, name: str, member: Any) -> None:
-    """Replace a method, static method or class method of a class by one that suggests keywords."""
-    function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-    if inspect.isfunction(function) and (changed := _function(function)) is not function:
-        setattr(owner, name, changed if function is member else type(member)(changed))
 
 
 def _function(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,7 +47,7 @@ from ..partitions.partition_writer import (
 from ..recipe import CONTAMINATED, MARK, Recipe
 from ..references import load_evaluation
 from ..work.workspace import Workspace
-from .line_dedup import limit_of_words, too_short
+from .line_dedup import prepare_cut, too_short
 from .stage import Run, Stage, Step, once
 
 CUT, MARKED = "cut as contaminated", "marked as contaminated"  # titles of samples
@@ -125,13 +125,9 @@ def write_counting(workspace: Workspace, path: Path) -> None:
 
 
 def prepare_judge(workspace: Workspace) -> None:
-    """Load libraries, items and compiled kernels, before workers are forked."""
-    import pyarrow  # noqa: F401
-
-    recipe = workspace.plan.recipe
+    """Load items, and all that `line_dedup` needs to write a partition again, before workers are forked."""
     load_evaluation(workspace).grams.found(["to compile"])
-    make_hasher(recipe).warm_up()
-    limit_of_words(recipe.words_left).prepare()
+    prepare_cut(workspace)
 
 
 def judge_partition(partition: Partition) -> None:
