@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 import pipeline
 from pipeline.builder.dedup.near_vectors import near_rows
-from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, DamagedInputError, InputError, MissingInputError
 from tests.helpers.builds import contents_of
 from tests.helpers.commands import Says
@@ -228,12 +227,7 @@ def test_files_that_cannot_be_read_are_named_with_a_cure(tmp_path: Path) -> None
         ("cut.npy", KEYS, DamagedInputError, "cut.npy: not a whole npy file .*; write it"),
         ("keys.txt", KEYS, DamagedInputError, "keys.txt: not a whole npy file .*; write it"),
         ("cut.parquet", None, DamagedInputError, "cut.parquet: cannot be read .*; write it"),
-        (
-            "texts.parquet",
-            None,
-            DamagedInputError,
-            "texts.parquet: column 'vector' is string, not lists of numbers; name",
-        ),
+        ("texts.parquet", None, DamagedInputError, "texts.parquet: column 'vector' is string, not lists of .*; name"),
         ("words.parquet", None, DamagedInputError, "words.parquet: column 'vector' is list.*string.*, not lists of"),
         ("v.npy", "latin.txt", DamagedInputError, "latin.txt: not UTF-8 .*; write"),
         ("bad.jsonl", None, ConfigError, "bad.jsonl, row 1: a vector of 1 numbers, but the first has 2; embed"),
@@ -247,14 +241,11 @@ def test_files_that_cannot_be_read_are_named_with_a_cure(tmp_path: Path) -> None
 # The command
 
 
-def test_the_command_writes_ids_and_shows_the_pairs_of_the_lowest_cosines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
-) -> None:
+def test_the_command_writes_ids_and_shows_the_pairs_of_the_lowest_cosines(tmp_path: Path, says: Says) -> None:
     write_tables(tmp_path)
     flags = ["--threshold", "0.9", "--output", str(tmp_path / "near.txt")]
-    assert run_command("near-vectors", [str(tmp_path / "v.npy"), "--keys", str(tmp_path / "keys.txt"), *flags]) == 0
+    shown = says(0, "near-vectors", tmp_path / "v.npy", "--keys", tmp_path / "keys.txt", *flags).out
     assert (tmp_path / "near.txt").read_text() == "c\ne\n"
-    shown = capsys.readouterr().out
     assert shown.splitlines()[:2] == ["  1.0000  c is near a, which stays", "  1.0000  e is near b, which stays"]
     assert "near.txt: 2 ids of near documents" in shown
     assert "give the id of each row" in says(2, "near-vectors", tmp_path / "v.npy", *flags).err

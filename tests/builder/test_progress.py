@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.main import run_command
 from pipeline.progress import Progress
 from tests.helpers.builds import run_plain
 from tests.helpers.commands import Says
@@ -54,16 +53,13 @@ def test_a_tokenizer_of_fewer_ids_than_asked_for_says_so(tmp_path: Path, capsys:
         assert said == in_report == is_short
 
 
-def test_a_dry_run_counts_what_is_kept_for_a_tokenizer_to_train(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_counts_what_is_kept_for_a_tokenizer_to_train(tmp_path: Path, says: Says) -> None:
     texts = sentences(400)
     path = jsonl(tmp_path / "in.jsonl", [*texts, *(f"{number} of few words" for number in range(400))])
     (tmp_path / "own.toml").write_text("words = { min = 10 }\n")
     flags = ["--output", f"{tmp_path}/out", "--rules", f"{tmp_path}/own.toml", "--workers", "1", "--dry-run"]
-    assert run_command("build", [str(path), *flags, "--tokenizer", "train:400"]) == 0
     tokens = f"{sum(map(len, texts)) / 4_200:.3g} k (at 4.2 characters a token"
-    assert f"tokens   about {tokens}" in capsys.readouterr().out
+    assert f"tokens   about {tokens}" in says(0, "build", path, *flags, "--tokenizer", "train:400").out
 
 
 def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, says: Says) -> None:
@@ -89,45 +85,31 @@ def test_a_dry_run_expects_the_tokens_that_the_build_makes(tmp_path: Path, says:
     assert disk == pytest.approx(written, rel=0.35)
 
 
+UNTRAINED = "about 23.6 k (at 4.2 characters a token: it is not trained yet), of 99 k characters in 3 k"
+
+
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "tokens", "disk"),
     [
-        ("bytes", "about 102 k, of 99 k characters in 3 k|about 2 MB for the dataset, and 313 kB more"),
-        (
-            "bytes --dedup-paragraphs",
-            "about 102 k, of 99 k characters in 3 k|about 2 MB for the dataset, and 422 kB more",
-        ),
-        (
-            "bytes --limit 100",
-            "about 3.4 k, of 3.3 k characters in 100 |about 66.8 kB for the dataset, and 10.4 kB more",
-        ),
-        (
-            "bytes --max-tokens 500",
-            "about 500 , of 485  characters in 15 |about 9.82 kB for the dataset, and 1.53 kB more",
-        ),
-        (
-            "train:65536 --reserve 2 --special-tokens <|a|>",
-            "about 23.6 k (at 4.2 characters a token: it is not trained yet), of 99 k characters in 3 k|"
-            "about 1.85 MB for the dataset, and 156 kB more",
-        ),
-        (
-            "train:65537",
-            "about 23.6 k (at 4.2 characters a token: it is not trained yet), of 99 k characters in 3 k|"
-            "about 1.89 MB for the dataset, and 203 kB more",
-        ),
+        ("bytes", "about 102 k, of 99 k characters in 3 k", "2 MB for the dataset, and 313 kB"),
+        ("bytes --dedup-paragraphs", "about 102 k, of 99 k characters in 3 k", "2 MB for the dataset, and 422 kB"),
+        ("bytes --limit 100", "about 3.4 k, of 3.3 k characters in 100 ", "66.8 kB for the dataset, and 10.4 kB"),
+        ("bytes --max-tokens 500", "about 500 , of 485  characters in 15 ", "9.82 kB for the dataset, and 1.53 kB"),
+        ("train:65536 --reserve 2 --special-tokens <|a|>", UNTRAINED, "1.85 MB for the dataset, and 156 kB"),
+        ("train:65537", UNTRAINED, "1.89 MB for the dataset, and 203 kB"),
     ],
 )
 def test_a_dry_run_foresees_limits_quotas_and_tokenizers(
-    flags: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: str, tokens: str, disk: str, tmp_path: Path, says: Says
 ) -> None:
     path = jsonl(tmp_path / "in.jsonl", [f"{k:05d} is a number of five digits." for k in range(3000)])
-    always = [str(path), "--output", str(tmp_path / "out"), "--rules", "none", "--workers", "1", "--dry-run"]
-    assert run_command("build", [*always, "--tokenizer", *flags.split()]) == 0
-    tokens, disk = said.split("|")
-    out = re.sub(r"about \d+ s with 1 worker,", "about S s with 1 worker,", capsys.readouterr().out)
+    always = [path, "--output", tmp_path / "out", "--rules", "none", "--workers", 1, "--dry-run", "--tokenizer"]
+    out = re.sub(
+        r"about \d+ s with 1 worker,", "about S s with 1 worker,", says(0, "build", *always, *flags.split()).out
+    )
     assert out == (
         "1 input files, 0.2 MB, 1 units of work\nof a sample of 1,000 records:\n   1,000  100.0%  kept\n"
         f"expected of the whole input, from this sample:\n  tokens   {tokens} documents\n"
-        f"  disk     {disk} while the build runs\n  time     about S s with 1 worker, on this machine when idle\n"
+        f"  disk     about {disk} more while the build runs\n  time     about S s with 1 worker, on this machine when idle\n"
         "not foreseen: further duplicates, which only the whole input shows\nnothing was written\n"
     )

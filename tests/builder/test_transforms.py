@@ -210,6 +210,10 @@ def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> N
     assert first.counts["edited"] == {"look": 2}
 
 
+def same(name: str, version: Any, **options: Any) -> Any:
+    return pipeline.transform(lambda document: document, name=name, version=version, **options)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -220,28 +224,13 @@ def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> N
         ({"transforms": ["no_such_module_at_all:f"]}, "no module 'no_such_module_at_all'"),
         ({"transforms": ["HOME/own_transforms:drop_bloked"]}, "no function 'drop_bloked' .did you mean 'drop_bl"),
         ({"transforms": ["gone@1"]}, "gone@1.*give it again"),
-        ({"transforms": [pipeline.transform(lambda one: one, name="f", version="1", batch=0)]}, "of at least 1, got 0"),
-        (
-            {"transforms": [pipeline.transform(lambda one: one, name="f", version="1", batch=1.5)]},
-            "of at least 1, got 1.5",
-        ),
+        ({"transforms": [same("f", "1", batch=0)]}, "of at least 1, got 0"),
+        ({"transforms": [same("f", "1", batch=1.5)]}, "of at least 1, got 1.5"),
         ({"transforms": [3]}, "3 is neither a function"),
-        (
-            {"transforms": [pipeline.transform(lambda one: one, name="a b", version="1")]},
-            "'a b', version '1': write both in",
-        ),
-        (
-            {"transforms": [pipeline.transform(lambda one: one, name="f", version="1@2")]},
-            "'f', version '1@2': write both in",
-        ),
-        (
-            {"transforms": [pipeline.transform(lambda one: one, name="f", version=2.5)]},
-            "its version must be text, got 2.5",
-        ),
-        (
-            {"transforms": [pipeline.transform(lambda one: one, name="f", version=True)]},
-            "its version must be text, got True",
-        ),
+        ({"transforms": [same("a b", "1")]}, "'a b', version '1': write both in"),
+        ({"transforms": [same("f", "1@2")]}, "'f', version '1@2': write both in"),
+        ({"transforms": [same("f", 2.5)]}, "its version must be text, got 2.5"),
+        ({"transforms": [same("f", True)]}, "its version must be text, got True"),
     ],
 )
 def test_a_list_that_cannot_work_is_refused_before_any_work(tmp_path: Path, settings: Any, said: str) -> None:
