@@ -86,7 +86,7 @@ def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
     yield "open files", f"{files:,}", "" if files >= _LEAST_FILES else f"ulimit -n {_LEAST_FILES}"
     cache = default_directory()
     if cache is None:
-        yield "cache", "none: this user has no home directory", f"set {CACHE_VARIABLE} to a folder"
+        yield "cache", "none: this user has no home directory to write in", f"set {CACHE_VARIABLE} to a folder"
     else:
         size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) if cache.is_dir() else 0
         yield "cache", f"{cache}, {size / 1e9:.2f} GB", ""

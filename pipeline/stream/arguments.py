@@ -80,10 +80,11 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
     return number
 
 
-def check_flag(name: str, value: Any) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a boolean: a text such as "no" would count as true."""
+def check_flag(name: str, value: Any) -> bool:
+    """Return a boolean; raise ``ConfigError`` for another value, since a text such as "no" would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def check_choice(name: str, value: Any, *known: str) -> None:

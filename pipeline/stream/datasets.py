@@ -267,7 +267,7 @@ class ShardDataset(Documents):
         from ..text.tokenizer.tokenizer import load_tokenizer
 
         epochs = check_optional("epochs", epochs)
-        check_flag("bos", bos)
+        bos = check_flag("bos", bos)
         if isinstance(texts, str | bytes | Mapping):
             raise ConfigError(f"texts must be a list of texts, got one {type(texts).__name__}; write [text]")
         try:
@@ -409,9 +409,9 @@ class TextDataset(Texts):
                 raise ConfigError(f"{name} must be the name of a field, got {key!r}")
         if not isinstance(on_error, str) or on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
-        check_flag("eos", eos)
-        check_flag("normalize", normalize)
-        check_flag("bos", bos)
+        eos = check_flag("eos", eos)
+        normalize = check_flag("normalize", normalize)
+        bos = check_flag("bos", bos)
         requests = parse_request_options(storage_options, tries, timeout)
         condition = None if where is None else Where.parse(where)
         named = parse_fields(fields.split(",") if isinstance(fields, str) else fields)

@@ -286,15 +286,18 @@ def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
 def _numbers(value: Any) -> list[Any]:
     """Return the numbers of an array of any shape, or nothing for another value."""
     with suppress(Exception):
-        return list(torch.as_tensor(value).reshape(-1).tolist())
+        return list(torch.as_tensor(value, device="cpu").reshape(-1).tolist())
     return []
 
 
 def _mixes_documents(batch: Mapping[Any, Any]) -> bool:
     """Say whether the mask of a batch treats a token of another document as one of the same document."""
     with suppress(Exception):
-        ids, mask = torch.as_tensor(batch["input_ids"])[0].tolist(), torch.as_tensor(batch["attention_mask"])
-        own, other = (mask.reshape(-1, *mask.shape[-2:])[0, ids.index(token), ids.index(11)] for token in (12, 14))
+        ids, mask = (torch.as_tensor(batch[key], device="cpu") for key in ("input_ids", "attention_mask"))
+        own, other = (
+            mask.reshape(-1, *mask.shape[-2:])[0, ids[0].tolist().index(token), ids[0].tolist().index(11)]
+            for token in (12, 14)
+        )
         return bool(own == other)
     return False
 

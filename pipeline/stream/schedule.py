@@ -64,7 +64,7 @@ class Schedule:
         global_batch: int | None = None,
     ) -> None:
         check_choice("unit", unit, "tokens", "steps", "shares")
-        check_flag("linear", linear)
+        linear = check_flag("linear", linear)
         for name, value, of in (("tokens", tokens, "shares"), ("global_batch", global_batch, "steps")):
             if (value is None) == (unit == of):
                 wrong = (

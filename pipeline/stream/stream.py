@@ -210,7 +210,7 @@ class Stream(IterableDataset[Any]):
         self._before_layout("map_documents")
         if not callable(function):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
-        check_flag("same_length", same_length)
+        same_length = check_flag("same_length", same_length)
         vocab_size = check_optional("vocab_size", vocab_size, most=None)
         self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         from .fim import FillInTheMiddle  # a plain loop does not need it
@@ -270,7 +270,7 @@ class Stream(IterableDataset[Any]):
         options = self._token_options("pack", seq_len, shift, boundaries, labels, source, pad_to_multiple_of)
         seq_len = options["seq_len"]
         stride = check_integer("stride", seq_len if stride is None else stride, least=1)
-        check_flag("best_fit", best_fit)
+        best_fit = check_flag("best_fit", best_fit)
         if stride > seq_len:
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
@@ -579,7 +579,7 @@ class Stream(IterableDataset[Any]):
         from .frameworks import Loader  # a plain loop does not need it
 
         length = check_optional("length", length, most=MAX_STEPS)
-        check_flag("repeat", repeat)
+        repeat = check_flag("repeat", repeat)
         return Loader(self._config, self._position, keys, length, repeat)
 
     def rows(self, keys: str | Callable[[Any], Any] | None = None) -> Stream:
@@ -978,7 +978,7 @@ class Stream(IterableDataset[Any]):
         """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
         self._before_layout(method)
         seq_len = check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
-        check_flag("boundaries", boundaries)
+        boundaries = check_flag("boundaries", boundaries)
         if boundaries:
             self._config.sources.check_stage(f"{method}(boundaries=True)")
         same = labels_are_inputs(labels)
@@ -1015,7 +1015,7 @@ class Stream(IterableDataset[Any]):
         return cut
 
     def _check_source(self, source: bool) -> None:
-        check_flag("source", source)
+        source = check_flag("source", source)
         if source and not self._config.sources.names:
             raise ConfigError(
                 "source=True tells sources apart, and this stream has one: remove it, or name several in the build or in "

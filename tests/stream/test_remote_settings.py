@@ -33,12 +33,16 @@ def test_a_request_is_made_so_many_times(face: Callable[..., Any]) -> None:
         assert len(server.requests) == 2
 
 
-def test_a_user_without_a_home_directory_reads_without_a_cache(
-    small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("home", [None, "file", "file/home"])
+def test_a_user_without_a_home_directory_to_write_in_reads_without_a_cache(
+    home: str | None, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "SHARDWRIGHT_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "pwd", None)  # so nobody knows the user
+    if home is not None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("HOME", str(tmp_path / home))
     say_once.cache_clear()
     with running_server() as server:
         server.files = {path.name: path.read_bytes() for path in small.iterdir()}

@@ -317,3 +317,11 @@ def test_integers_of_numpy_are_those_of_python() -> None:
         return {"states": json.dumps(states), "text": repr(stream), "trace": stream.trace(number(2), number(1))}
 
     assert state(np.int64) == state(int) == state(np.uint16)
+
+
+def test_booleans_of_numpy_are_those_of_python() -> None:
+    def state(flag: Any) -> str:
+        mapped = tokens().map_documents(lambda ids, mask: ids[::-1], same_length=flag, name="back")
+        return json.dumps([each.state_dict() for each in (mapped.pack(8), tokens().pack(8, best_fit=flag))])
+
+    assert state(np.True_) == state(True)

@@ -100,8 +100,8 @@ class ShardFiles(CountedData):
         _check_source(source)
         if split is not None and not isinstance(split, str):
             raise ConfigError(f"split must be the name of a split, or None for all splits, got {split!r}")
-        check_flag("verify", verify)
-        check_flag("whole_shards", whole_shards)
+        verify = check_flag("verify", verify)
+        whole_shards = check_flag("whole_shards", whole_shards)
         cache_limit = check_optional("cache_limit", cache_limit, most=None)
         directory = None
         if cache_dir is not None and cache_dir != DEFAULT_CACHE:
