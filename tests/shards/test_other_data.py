@@ -61,6 +61,11 @@ def test_a_tar_of_any_name_is_a_shard(folder: Path) -> None:
     assert len(list(pipeline.ShardDataset("tokens.bin", epochs=1).documents())) == 3
 
 
+def test_tars_are_opened_by_a_pattern_though_the_name_of_their_folder_holds_braces_and_brackets(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "a{1,2}[x]", [make_documents(3)])
+    assert len(list(pipeline.open_dataset(tmp_path / "a{1,2}[x]" / "*.tar", epochs=1).documents())) == 3
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
