@@ -200,6 +200,21 @@ FILES = [
     Broken(
         "array-cut.jsonl", b'[{"text": 1}, {"text": "b"}] \n[[{}]]', ["b"], [(1, IS_NUMBER), (3, "not a JSON object")]
     ),
+    Broken(
+        "array-glued.jsonl", b'[{"text": "a"}, {"text": "b"},][{"text": "c"}]\r[{"text": "d"}', ["a", "b", "c", "d"]
+    ),
+    Broken(
+        "array-torn.jsonl",
+        b'[{"text": x}, {"text": "b"},{"text": "c}, {"text": "d"}]',
+        ["b", "d"],
+        [(1, "invalid JSON"), (3, "invalid JSON")],
+    ),
+    Broken(
+        "inner.jsonl",
+        b'{"text": x, "parts": [{"text": "b"}, {"text": "c"}, {"te\n{"text": "d"}',
+        ["d"],
+        [(1, "invalid JSON")],
+    ),
     # Objects of several lines.
     Broken("spread.json", json.dumps({"text": "a", "id": "x"}, indent=2).encode(), ["a"]),
     Broken("spread-mac.json", json.dumps({"text": "a"}, indent=2).replace("\n", "\r").encode(), ["a"]),

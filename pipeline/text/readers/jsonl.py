@@ -17,10 +17,10 @@ from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys,
 from .byte_stream import ByteStream, UnreadableFileError
 from .format_reader import FormatReader, line_cuts
 
-# Between objects are line ends of old Macs, separators of RFC 7464, commas, and marks of joined files. All else is other.
-_OTHER = re.compile("[^ \t\r\n\v\f\x1e,\xef\xbb\xbf]")
+# Between objects are line ends of old Macs, separators of RFC 7464, commas, brackets of arrays, and marks of joined files.
+_OTHER = re.compile(r"[^ \t\r\n\v\f\x1e,\[\]\xef\xbb\xbf]")
 _BEGINNING = re.compile("(?:(?<=[}\r\n\x1e])|(?<=[}\r\n\x1e] )){")
-_ARRAY = re.compile(rb"\s*\[\s*(\{.*\})\s*\][\s,]*", re.DOTALL)
+_NEXT_ELEMENT = re.compile("(?:(?<=[}\r\n\x1e])|(?<=[}\r\n\x1e] )|(?<=},)|(?<=}, )){")
 _DECODER = json.JSONDecoder()
 
 
@@ -81,7 +81,8 @@ def objects_in(data: bytes) -> Iterator[tuple[int, bytes]]:
         with suppress(ValueError, RecursionError):
             at = _DECODER.raw_decode(text, begin)[1] if found[0] == "{" else begin
         if at == begin:
-            beginning = _BEGINNING.search(text, begin + 1)
+            listed = text[max(0, begin - 2) : begin].rstrip()[-1:] in (",", "[")
+            beginning = (_NEXT_ELEMENT if listed else _BEGINNING).search(text, begin + 1)
             at = beginning.start() if beginning else len(text)
         yield begin, data[begin:at]
 
@@ -91,15 +92,14 @@ def _judge(line: bytes, value: Any, keys: RecordKeys, number: int, byte: int) ->
 
     ``value`` is None if orjson refused the line.
     """
-    if array := _ARRAY.fullmatch(line):
-        line, byte = array[1], byte + array.start(1)
-    elif value is not None:
+    if value is not None and not (type(value) is list and any(type(each) is dict for each in value)):
         return [keys.judge(value, number, byte, partial(_respell, line))]
     if byte <= len(BOM_UTF8) and line.strip() in (b"{", b"["):
         raise UnreadableFileError("JSON over several lines is read if it is whole and the file is named .json")
+    parts = list(objects_in(line)) or [(0, line)] * (b"[" in line)  # brackets alone are no blank line
     return [
         _judge_part(part, keys, number + at * (not keys.by_byte), byte + begin)
-        for at, (begin, part) in enumerate(objects_in(line))
+        for at, (begin, part) in enumerate(parts)
     ]
 
 
