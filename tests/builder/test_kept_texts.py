@@ -104,14 +104,6 @@ def test_a_build_of_kept_texts_holds_the_same_documents(dataset_with: Callable[[
     assert run_plain(str(beside), tmp_path / "fourth").counts["kept"] == 1
 
 
-def test_datasets_loads_them_by_split(dataset_with: Callable[[str], Path], tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    output = dataset_with("parquet")
-    files = {split: str(output / "texts" / f"{split}-*.parquet") for split in ("train", "val")}
-    loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
-    assert [*loaded["train"]["text"], *loaded["val"]["text"]] == kept(output)
-
-
 def test_overwrite_removes_kept_texts_and_wrong_kinds_are_refused(inputs: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"keep_texts must be .*parquet, jsonl\.zst, got 'csv'"):
         built(inputs, tmp_path / "set", keep_texts="csv")
