@@ -75,12 +75,12 @@ def cells(text: str, head: str) -> list[list[str]]:
 
 
 def test_counts_of_domains_dates_and_licences_equal_a_naive_recount(
-    built: Path, documents: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    built: Path, documents: list[dict[str, Any]], says: Says
 ) -> None:
     manifest = pipeline.Manifest.read(built)
     assert len(manifest.shards) > 4
     assert sum(document["tokens"] for document in documents) == manifest.counts["tokens"]
-    said = assert_recount(built, capsys)
+    said = assert_recount(built, says)
     every = 2 * 61
     left_out = {row[0]: int(row[1]) for row in cells(said, "why | documents | measured: kept")}
     assert left_out["exact duplicate"] >= 1
@@ -147,7 +147,7 @@ def assert_recount(dataset: Path, says: Says) -> str:
 
 
 def test_counts_after_redactions_equal_a_recount_of_the_documents_that_are_left(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
+    built: Path, tmp_path: Path, says: Says
 ) -> None:
     dataset = Path(shutil.copytree(built, tmp_path / "set"))
     sizes = {row["id"]: row["tokens"] for row in documents_of(dataset)}
@@ -157,7 +157,7 @@ def test_counts_after_redactions_equal_a_recount_of_the_documents_that_are_left(
     drop(dataset, parts[2], "third", tmp_path / "without")
     assert {row["id"] for row in documents_of(dataset)} == {*sizes} - {*parts[0], *parts[1]}
     for folder, reasons in ((dataset, ["first", "second"]), (tmp_path / "without", ["first", "second", "third"])):
-        said = assert_recount(folder, capsys)
+        said = assert_recount(folder, says)
         rows = [
             [*map(str, (reason, len(part), sum(map(sizes.__getitem__, part))))]
             for reason, part in zip(reasons, parts, strict=False)
