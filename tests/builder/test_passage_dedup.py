@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +22,15 @@ from filters.measures.length import words as count_words
 from filters.text_view import Page
 from filters.words import words as words_of
 from pipeline.builder.counts.build_stats import BuildStats, funnel
-from pipeline.builder.dedup.key_tables import count_buckets, count_keys, load_found, sort_bucket, write_table
+from pipeline.builder.dedup.key_tables import (
+    KeyTables,
+    count_buckets,
+    count_keys,
+    in_key_set,
+    load_keys,
+    write_key_set,
+    write_table,
+)
 from pipeline.builder.dedup.word_runs import (
     candidates,
     find_words,
@@ -158,33 +165,33 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
     texts = [" ".join(words) for words in lists]
     each = [find_words([text]) for text in texts]
     assert [found.spans.tolist() for found in each] == [[list(span) for span in spans_of(text)] for text in texts]
-    tables = [[folder / kind / str(number) for number in range(len(each))] for kind in ("runs", "windows")]
-    results = [[folder / f"{kind} sorted" / str(number) for number in range(buckets)] for kind in ("runs", "windows")]
+    runs_of, windows_of = (KeyTables(folder / kind, range(len(texts)), buckets) for kind in ("runs", "windows"))
 
-    def sort(kind: int, keys: Sequence[np.ndarray], *numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
-        entries = []
-        for path, *arrays in zip(tables[kind], keys, *numbers, strict=True):
+    def sort(tables: KeyTables, keys: Sequence[np.ndarray], *numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
+        paths, entries = [tables.path("tables", number) for number in range(len(keys))], []
+        for number, (path, *arrays) in enumerate(zip(paths, keys, *numbers, strict=True)):
             path.mkdir(parents=True)
-            entries.append(write_table(path, *arrays))
-        results[kind][0].parent.mkdir()
-        for bucket, path in enumerate(results[kind]):
-            sort_bucket(tables[kind], path, buckets, bucket)
-        assert count_keys(tables[kind]) == sum(len(np.unique(some)) for some in keys)
+            entries.append(write_table(path, number, *arrays))
+        for _, units, make, makes in tables.steps():
+            for unit in units:
+                makes(unit).parent.mkdir(exist_ok=True, parents=True)
+                make(unit)
+        assert count_keys(paths) == sum(len(np.unique(some)) for some in keys)
         return entries
 
-    sort(0, [picked_runs(found, length) for found in each])
+    picked = [picked_runs(found, length) for found in each]
+    sort(runs_of, picked, [np.arange(len(keys)) for keys in picked])
     runs = []
     for number, found in enumerate(each):
-        known = load_found(tables[0][number], results[0], number)
-        some = candidates(found, length, known.keys[known.totals > 1])
+        repeats = runs_of.found(number)[0] > 1
+        some = candidates(found, length, load_keys(runs_of.path("tables", number))[repeats])
         runs.append(some)
     windows = [window_hashes(some.words, some.runs[:, 2], length) for some in runs]
-    entries = sort(1, [hashes for _, hashes in windows], [at for at, _ in windows])
+    entries = sort(windows_of, [hashes for _, hashes in windows], [at for at, _ in windows])
     for number, (found, some, mask) in enumerate(zip(each, runs, repeated(texts, length), strict=True)):
-        known = load_found(tables[1][number], results[1], number)
         places, hashes = windows[number]
-        assert (known.keys[entries[number]] == hashes).all()
-        firsts = known.firsts[entries[number]]
+        assert (load_keys(windows_of.path("tables", number))[entries[number]] == hashes).all()
+        firsts = windows_of.found(number)[1][entries[number]]
         earlier = places[firsts + np.uint64(length) <= (np.uint64(number) << np.uint64(32)) + places.astype(np.uint64)]
         ours = np.zeros(len(found.hashes), bool)
         begins = np.cumsum(some.runs[:, 2]) - some.runs[:, 2]
@@ -196,10 +203,20 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
 
 
 @pytest.mark.parametrize(("keys", "buckets"), [(100, 1), (300_000, 2), (2_000_000, 8), (30_000_000, 30)])
-def test_a_small_corpus_is_sorted_in_several_buckets_too(tmp_path: Path, keys: int, buckets: int) -> None:
-    (tmp_path / "keys.bin").touch()
-    os.truncate(tmp_path / "keys.bin", 16 * keys)
-    assert count_buckets([tmp_path], 1_000_000) == buckets
+def test_a_small_corpus_is_sorted_in_several_buckets_too(keys: int, buckets: int) -> None:
+    assert count_buckets(keys, 1_000_000) == buckets
+
+
+def test_a_set_of_keys_has_them_all_and_few_others(tmp_path: Path) -> None:
+    keys = np.random.default_rng(1).integers(0, 2**64, 30_000, np.uint64)
+    for name, some in ("a", keys[:700]), ("b", keys[700:1000]), ("none", keys[:0]):
+        np.save(tmp_path / f"{name}.npy", some)
+    write_key_set(tmp_path / "keys", [tmp_path / "a.npy", tmp_path / "b.npy"])
+    found = in_key_set(tmp_path / "keys", keys)
+    assert found[:1000].all()
+    assert found[1000:].mean() < 1 / 16
+    write_key_set(tmp_path / "no keys", [tmp_path / "none.npy"])
+    assert not in_key_set(tmp_path / "no keys", keys).any()
 
 
 def test_picked_runs_fall_into_all_buckets_alike() -> None:
@@ -341,6 +358,23 @@ def test_the_first_copy_of_a_passage_is_in_a_document_that_stays(
     assert kept(tmp_path / "out") == [texts[number] for number in stay]
 
 
+def test_later_rounds_sort_only_windows_of_undecided_documents(tmp_path: Path) -> None:
+    texts = [f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", f"{SHARED[0]} {english(2, 30)}"]
+    texts += [f"{english(k, 30)} {SHARED[1 + k % 5]}" for k in range(3, 30)]
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    windows: list[int] = []
+
+    def look(stage: str) -> None:
+        if stage == "passage_dedup":
+            rounds = sorted((tmp_path / "out/.build/round/passage_dedup").glob("windows-*"))
+            windows.extend(count_keys((each / "tables").iterdir()) for each in rounds)
+
+    build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30, after_stage=look)
+    assert len(kept(tmp_path / "out")) == len(texts) - 1
+    assert windows[1] < windows[0] / 2
+    assert windows[2:] == [0] * (len(windows) - 2)
+
+
 def sources_with_quotas(folder: Path) -> tuple[list[str], dict[str, Any]]:
     """The inputs of three sources whose documents share passages, and settings of which two sources have quotas."""
     for number, source in enumerate("abc"):
@@ -426,7 +460,7 @@ def test_words_that_only_share_a_hash_with_earlier_ones_are_not_cut(tmp_path: Pa
 
     def confuse(name: str, _: int) -> None:
         if name == "sort windows":  # the first partition then has other words with the hashes of the second one's
-            path = tmp_path / "out/.build/round/passage_dedup/windows/tables/000000/words.npy"
+            path = tmp_path / "out/.build/round/passage_dedup/windows-0/tables/000000/words.npy"
             np.save(path, np.load(path) + np.uint64(1))
 
     build(tmp_path / "in", tmp_path / "out", limits=limits, progress=Units(confuse))

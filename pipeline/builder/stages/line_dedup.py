@@ -31,7 +31,6 @@ from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import PASSED, Counts
 from ..counts.samples import CUT_LINES, sample_keys
-from ..dedup.key_tables import in_bucket
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, Partition, partitions
@@ -102,6 +101,13 @@ def sort_bucket(workspace: Workspace, buckets: int, bucket: int) -> None:
     with result_directory(bucket_folder(workspace, bucket)) as directory:
         np.save(directory / "starts.npy", np.cumsum([0, *map(len, slices)], dtype=np.int64))
         np.save(directory / "seen.npy", seen)
+
+
+def in_bucket(keys: NDArray[np.uint64], bucket: int, buckets: int) -> NDArray[np.uint64]:
+    """Return the keys in one of ``buckets`` equal ranges; ``keys`` are sorted."""
+    first, last = (bucket << 64) // buckets, ((bucket + 1) << 64) // buckets - 1
+    begin, end = np.searchsorted(keys, np.uint64(first)), np.searchsorted(keys, np.uint64(last), side="right")
+    return np.array(keys[begin:end])  # a copy: a view would keep in memory all pages that the search touched
 
 
 def _uncut(workspace: Workspace) -> list[Partition]:

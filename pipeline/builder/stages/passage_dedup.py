@@ -1,16 +1,17 @@
 """The stage that finds passages, runs of at least N words that occur earlier in the dataset. It cuts or counts them, or drops
 the documents that they fill. `pipeline.builder.dedup.word_runs` defines passages, windows, picks and candidates.
 
-    passage_dedup/runs/tables/000034/       the runs that the windows of a partition pick: a table of hashes (key_tables.py)
-    passage_dedup/runs/buckets/000002/      these runs, sorted over all partitions
-    passage_dedup/windows/tables/000034/    candidates of a partition, which may occur elsewhere: words.npy (uint64), the
-                                            words of all candidates; runs.npy (int64 [runs, 3]), for each run of these words
-                                            its document, its first word in the document and its number of words; a table of
-                                            their windows of N words; entries.npy (uint32), each window's entry in this table
-    passage_dedup/windows/buckets/000002/   these windows, sorted over all partitions
-    passage_dedup/windows-1/                the tables and buckets of round 1, whose first windows are of other documents
-    passage_dedup/judged/1/000034/          passages.npy (int64 [n, 3]), the passages of round 1: document, first word, end;
-                                            verdicts.npy (uint8), for each document whether it stays, as far as round 1 tells
+    passage_dedup/runs/                     the runs that the windows of all partitions pick, as `dedup.key_tables` sorts them
+    passage_dedup/windows-0/                candidates, which may occur elsewhere, and their windows of N words, sorted in the
+                                            same way. In tables/000034: words.npy (uint64), the words of all candidates;
+                                            runs.npy (int64 [runs, 3]), for each run of these words its document, its first word
+                                            in the document and its number of words; entries.npy (uint32), each window's entry
+    passage_dedup/windows-1/                those windows that a document of no verdict has after round 0, wherever they are:
+                                            undecided/, the keys of such documents; in tables/000034, windows.npy (int64 [3, n]):
+                                            the number of each window in round 0, its first word in words.npy, its hash
+    passage_dedup/judged/1/000034/          repeated.npy (bool), for each window of round 1 whether it occurs earlier;
+                                            verdicts.npy (uint8), for each document whether it stays, as far as round 1 tells;
+                                            undecided.npy (uint64), hashes of windows of documents that have no verdict yet
     passage_dedup/partitions/000034/        the version of a partition whose texts are cut: documents.arrow and held.bin (hashes
                                             of the texts after the cut), if any text is cut; rejected.jsonl; counts.json;
                                             repeated.json, the most frequent of the passages that first occur in this partition
@@ -19,7 +20,8 @@ A document counts as an earlier one only if it stays: otherwise, a passage could
 document stays depends on the passages that are cut from it. So documents are judged in rounds. In even rounds, all documents that
 are not dropped yet count as earlier ones: a document that stays nevertheless stays for good. In odd rounds, only documents that
 stay for good count: a document that is dropped nevertheless is dropped for good. The first document that is neither is decided
-in the next two rounds, so the rounds end; most builds need one or two. After `ROUNDS`, the rest stays.
+in the next two rounds, so the rounds end; most builds need one or two. After `ROUNDS`, the rest stays. A window that no undecided
+document has keeps its first place, so each round sorts the other windows alone, in the partitions that have any.
 
 It is the last stage before tokens are made. So only survivors count as earlier documents, and a near duplicate is dropped whole,
 not cut. Each window is compared word by word with its first occurrence only, so the time grows in proportion to the words,
@@ -38,12 +40,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
-from ...atomic_directory import result_directory
+from ...atomic_directory import discard_whole, result_directory
 from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
 from ..counts.counts import Counts
 from ..counts.samples import CUT_PASSAGES, ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
-from ..dedup.key_tables import Found, count_buckets, load_found, sort_bucket, write_table
+from ..dedup.key_tables import KeyTables, count_buckets, count_keys, in_key_set, load_keys, write_key_set, write_table
 from ..dedup.minhash import text_hashes
 from ..dedup.word_runs import (
     candidates,
@@ -57,25 +59,20 @@ from ..dedup.word_runs import (
 )
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, HELD, Origin, Partition, partitions
-from ..partitions.partition_writer import (
-    DocumentFile,
-    PassedDocument,
-    rejected_line,
-    with_texts,
-    write_line,
-)
+from ..partitions.partition_writer import DocumentFile, PassedDocument, rejected_line, with_texts, write_line
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .line_dedup import EARLIER, limit_of_words, too_short
 from .quotas import BEYOND, MAX_TOKENS, PASSAGES, drop_beyond
-from .stage import Run, Stage, Step
+from .stage import Run, Stage, Step, once
 from .survivors import drop, drops_path, surviving_texts
 
-RUNS, WINDOWS = "runs", "windows"
+RUNS = -1  # in place of the number of a round, whose windows are sorted
 SHOWN = 100  # passages in the report
 ROUNDS = 20  # an even number, so that passages of the last round are in documents that stay
 UNDECIDED, STAYS, DROPPED = range(3)  # verdicts
 _REPEATED = "repeated.json"
+_WINDOWS, _REPEATED_WINDOWS, _UNDECIDED = "windows.npy", "repeated.npy", "undecided.npy"
 CUT = "passages cut as repeated"  # the title of samples of passages that were cut
 
 
@@ -92,34 +89,39 @@ class PassageDedupStage(Stage):
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         workspace, every = run.workspace, partitions(run.workspace, before=self.name)
         by_partition: dict[str, Any] = {
-            "units": every,
             "prepare": functools.partial(prepare_words, run.plan.recipe),
             "size": lambda partition: partition.bytes,
         }
         if (workspace.root / BEYOND).exists():
             yield Step(units=every, function=drop_beyond, makes=functools.partial(drops_path, stage=MAX_TOKENS))
-        buckets = 0  # of the previous kind
+        sorted_keys: list[KeyTables] = []  # of runs, then of the windows of each round
+        left = every  # partitions that have windows
         for number in range(-1, ROUNDS):
-            kind, name = (RUNS, RUNS) if number < 0 else (_windows(number), WINDOWS)
-            write = functools.partial(write_runs if number < 0 else write_windows, number, buckets)
-            makes = functools.partial(_table, kind=kind)
-            yield Step(name=f"find {name}", function=write, makes=makes, **by_partition)
-            buckets = count_buckets(map(makes, every), run.plan.limits.bucket_hashes)
-            yield Step(
-                name=f"sort {name}",
-                units=range(buckets),
-                function=functools.partial(_sort, workspace, kind, buckets),
-                makes=functools.partial(_bucket, workspace, kind),
-            )
+            makes = functools.partial(_table, number=number)
+            if number > 0:
+                undecided = [_judged(number - 1, each) / _UNDECIDED for each in left]
+                yield once(_key_set(workspace, number), write_key_set, _key_set(workspace, number), undecided)
+            write = functools.partial(write_windows, number, sorted_keys[0]) if number >= 0 else write_runs
+            name = "windows" if number >= 0 else "runs"
+            yield Step(name=f"find {name}", units=left, function=write, makes=makes, **by_partition)
+            left = [each for each in left if count_keys([makes(each)])] if number > 0 else left
+            buckets = count_buckets(count_keys(map(makes, left)), run.plan.limits.bucket_hashes)
+            numbers = tuple(each.number for each in left) if number > 0 else range(len(every))
+            keys = KeyTables(_folder(workspace, number), numbers, buckets)
+            if not all(keys.path("results", group).exists() for group in range(keys.groups)):
+                for verb, units, make, path in keys.steps():
+                    yield Step(name=f"{verb} {name}", units=units, function=make, makes=path)
+                for kind in ("groups", "buckets"):
+                    discard_whole(keys.folder / kind)
+            sorted_keys.append(keys)
             if number >= 0:
                 makes = functools.partial(_judged, number)
-                yield Step(
-                    name="judge", function=functools.partial(judge, number, buckets), makes=makes, **by_partition
-                )
-                if not any((_verdicts(each, number) == UNDECIDED).any() for each in every):
+                function = functools.partial(judge, number, keys)
+                yield Step(name="judge", units=left, function=function, makes=makes, **by_partition)
+                if not any((_verdicts(each, number) == UNDECIDED).any() for each in left):
                     break
-        function = functools.partial(write_result, number, buckets)
-        yield Step(name="passages", function=function, makes=_result, **by_partition)
+        result = functools.partial(write_result, sorted_keys[1:])
+        yield Step(name="passages", units=every, function=result, makes=_result, **by_partition)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         found = [passage for each in partitions(workspace) for passage in read_json(_result(each) / _REPEATED)]
@@ -137,17 +139,17 @@ def _result(partition: Partition) -> Path:
     return partition.version(PassageDedupStage.name)
 
 
-def _table(partition: Partition, kind: str) -> Path:
-    return partition.workspace.folder(PassageDedupStage.name) / kind / "tables" / f"{partition.number:06d}"
+def _folder(workspace: Workspace, number: int) -> Path:
+    """Return the folder of the windows of a round, or of RUNS."""
+    return workspace.folder(PassageDedupStage.name) / (f"windows-{number}" if number >= 0 else "runs")
 
 
-def _bucket(workspace: Workspace, kind: str, bucket: int) -> Path:
-    return workspace.folder(PassageDedupStage.name) / kind / "buckets" / f"{bucket:06d}"
+def _table(partition: Partition, number: int) -> Path:
+    return _folder(partition.workspace, number) / "tables" / f"{partition.number:06d}"
 
 
-def _windows(number: int) -> str:
-    """Return the kind of the windows of a round."""
-    return f"{WINDOWS}-{number}" if number else WINDOWS
+def _key_set(workspace: Workspace, number: int) -> Path:
+    return _folder(workspace, number) / "undecided"
 
 
 def _judged(number: int, partition: Partition) -> Path:
@@ -158,24 +160,14 @@ def _verdicts(partition: Partition, number: int) -> NDArray[np.uint8]:
     """Return the verdicts on the documents of a partition after a round; before round 0, all are undecided."""
     if number < 0:
         return np.full(len(partition.hashes), UNDECIDED, np.uint8)
-    verdicts: NDArray[np.uint8] = np.load(_judged(number, partition) / "verdicts.npy")
-    return verdicts
+    path = _judged(number, partition) / "verdicts.npy"  # written in rounds in which the partition has windows
+    return np.asarray(np.load(path)) if path.exists() else _verdicts(partition, number - 1)
 
 
 def _counting(partition: Partition, number: int) -> NDArray[np.bool_]:
     """Return which documents of a partition count as earlier ones in a round."""
     verdicts = _verdicts(partition, number - 1)
     return np.isin(verdicts, [STAYS] if number % 2 else [STAYS, UNDECIDED])
-
-
-def _sort(workspace: Workspace, kind: str, buckets: int, bucket: int) -> None:
-    tables = [_table(partition, kind) for partition in partitions(workspace)]
-    sort_bucket(tables, _bucket(workspace, kind, bucket), buckets, bucket)
-
-
-def _found(partition: Partition, kind: str, buckets: int) -> Found:
-    results = [_bucket(partition.workspace, kind, bucket) for bucket in range(buckets)]
-    return load_found(_table(partition, kind), results, partition.number)
 
 
 def prepare_words(recipe: Recipe) -> None:
@@ -192,32 +184,34 @@ def _length(partition: Partition) -> int:
     return length
 
 
-def write_runs(number: int, _: int, partition: Partition) -> None:
+def write_runs(partition: Partition) -> None:
     """Write the table of the runs that the windows of a partition pick."""
     found = [picked_runs(find_words(texts), _length(partition)) for _, texts in surviving_texts(partition)]
+    keys = np.concatenate([np.zeros(0, np.uint64), *found])
     with result_directory(_table(partition, RUNS)) as directory:
-        write_table(directory, np.concatenate([np.zeros(0, np.uint64), *found]))
+        write_table(directory, partition.number, keys, np.arange(len(keys)))
 
 
-def write_windows(number: int, buckets: int, partition: Partition) -> None:
+def write_windows(number: int, runs: KeyTables, partition: Partition) -> None:
     """Write the table of the windows of a partition for a round, and before round 0 the candidates."""
-    with result_directory(_table(partition, _windows(number))) as directory:
+    with result_directory(_table(partition, number)) as directory:
         if number:
-            windows = PartitionWindows(partition)
-            counting = _counting(partition, number)[windows.documents]
-            write_table(directory, windows.hashes, windows.places, counting)
-            return
-        words, runs = _candidates(partition, buckets)
-        np.save(directory / "words.npy", words)
-        np.save(directory / "runs.npy", runs)
-        places, hashes = window_hashes(words, runs[:, 2], _length(partition))
-        np.save(directory / "entries.npy", write_table(directory, hashes, places))
+            windows, among = PartitionWindows(partition, number - 1), _key_set(partition.workspace, number)
+            windows.take(np.flatnonzero(in_key_set(among, windows.hashes)))
+            np.save(directory / _WINDOWS, np.stack([windows.numbers, windows.places, windows.hashes.view(np.int64)]))
+            found = windows.hashes, windows.places, _counting(partition, number)[windows.documents]
+        else:
+            words, of_words = _candidates(partition, runs)
+            np.save(directory / "words.npy", words)
+            np.save(directory / "runs.npy", of_words)
+            places, hashes = window_hashes(words, of_words[:, 2], _length(partition))
+            found = hashes, places, np.ones(len(places), bool)
+        np.save(directory / "entries.npy", write_table(directory, partition.number, *found))
 
 
-def _candidates(partition: Partition, buckets: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _candidates(partition: Partition, keys: KeyTables) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return the words of the candidates of a partition, and the runs of these words."""
-    found = _found(partition, RUNS, buckets)
-    repeated = found.keys[found.totals > 1]
+    repeated = load_keys(_table(partition, RUNS))[keys.found(partition.number)[0] > 1]
     words, runs = [np.zeros(0, np.uint64)], [np.zeros((0, 3), np.int64)]
     for rows, texts in surviving_texts(partition):
         some = candidates(find_words(texts), _length(partition), repeated)
@@ -228,18 +222,36 @@ def _candidates(partition: Partition, buckets: int) -> tuple[NDArray[np.uint64],
 
 
 class PartitionWindows:
-    """The windows of the candidates of a partition: the place, the hash and the document of each.
+    """The windows of a partition in a round: the place, the hash and the document of each, and its number among all.
 
     A place is an index in ``words``.
     """
 
-    def __init__(self, partition: Partition) -> None:
-        folder, self.length = _table(partition, WINDOWS), _length(partition)
-        self.words: NDArray[np.uint64] = np.load(folder / "words.npy")
+    def __init__(self, partition: Partition, number: int) -> None:
+        folder, self.length = _table(partition, 0), _length(partition)
+        self.words: NDArray[np.uint64] = np.load(folder / "words.npy", mmap_mode="r" if number else None)
         self.runs: NDArray[np.int64] = np.load(folder / "runs.npy")
         self.begins = np.cumsum(self.runs[:, 2]) - self.runs[:, 2]
-        self.places, self.hashes = window_hashes(self.words, self.runs[:, 2], self.length)
+        if number:
+            self.numbers, self.places, hashes = np.load(_table(partition, number) / _WINDOWS)
+            self.hashes = hashes.view(np.uint64)
+        else:
+            self.places, self.hashes = window_hashes(self.words, self.runs[:, 2], self.length)
+            self.numbers = np.arange(len(self.places))
         self.documents = self.runs[np.searchsorted(self.begins, self.places, side="right") - 1, 0]
+
+    def take(self, some: NDArray[np.int64]) -> None:
+        """Keep some of the windows."""
+        self.numbers, self.places, self.hashes = self.numbers[some], self.places[some], self.hashes[some]
+        self.documents = self.documents[some]
+
+    def passages(self, repeated: NDArray[np.bool_]) -> dict[int, list[list[int]]]:
+        """Return the first word and the end of each passage of ``repeated`` windows, by document."""
+        found: dict[int, list[list[int]]] = {}
+        covered = covered_words(self.places[repeated], self.length, len(self.words))
+        for document, *words in self.located(*stretches(covered, self.begins)).tolist():
+            found.setdefault(document, []).append(words)
+        return found
 
     def located(self, firsts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return some places and their ends as document, word and end in the document, int64 ``[n, 3]``."""
@@ -249,38 +261,37 @@ class PartitionWindows:
 
 
 class PartitionCandidates:
-    """The windows of a partition, and how often each occurs in all partitions, and where first in a round."""
+    """The windows of a partition in a round, and how often each occurs in all partitions, and where first."""
 
-    def __init__(self, partition: Partition, number: int, buckets: int) -> None:
-        self._windows, self._counting = PartitionWindows(partition), _counting(partition, number)
-        found = _found(partition, _windows(number), buckets)
-        self._entries = np.load(_table(partition, WINDOWS) / "entries.npy")
-        self.totals, self.firsts = found.totals[self._entries], found.firsts[self._entries]
-        self._own = (np.uint64(partition.number) << np.uint64(32)) + self._windows.places.astype(np.uint64)
+    def __init__(self, partition: Partition, number: int, keys: KeyTables) -> None:
+        self.windows, self._counting = PartitionWindows(partition, number), _counting(partition, number)
+        self._entries = np.load(_table(partition, number) / "entries.npy")
+        self.totals, self.firsts = (found[self._entries] for found in keys.found(partition.number))
+        self._own = (np.uint64(partition.number) << np.uint64(32)) + self.windows.places.astype(np.uint64)
 
-    def passages(self, workspace: Workspace) -> NDArray[np.int64]:
-        """Return the passages that occur earlier, int64 ``[n, 3]``: document, its first word, its end."""
-        windows, firsts = self._windows, self.firsts.copy()
+    def repeated(self, workspace: Workspace) -> NDArray[np.bool_]:
+        """Return which windows occur earlier."""
+        windows, firsts = self.windows, self.firsts.copy()
         # A document that does not count as an earlier one repeats its own words nevertheless.
         alone = np.flatnonzero(~self._counting[windows.documents])
         pairs = (windows.documents[alone] << 32) + self._entries[alone]
         _, first, group = np.unique(pairs, return_index=True, return_inverse=True)
         firsts[alone] = np.minimum(firsts[alone], self._own[alone][first[group]])
-        earlier = np.flatnonzero((firsts < self._own) & (self._own - firsts >= np.uint64(windows.length)))
-        earlier = earlier[self._equal(workspace, earlier, firsts[earlier])]
-        covered = covered_words(windows.places[earlier], windows.length, len(windows.words))
-        return windows.located(*stretches(covered, windows.begins))
+        repeated: NDArray[np.bool_] = (firsts < self._own) & (self._own - firsts >= np.uint64(windows.length))
+        earlier = np.flatnonzero(repeated)
+        repeated[earlier] = self._equal(workspace, earlier, firsts[earlier])
+        return repeated
 
     def _equal(self, workspace: Workspace, numbers: NDArray[np.int64], firsts: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which windows have the same words as the windows at ``firsts``. Adjacent ones are compared together."""
-        places, length, words = self._windows.places[numbers], self._windows.length, self._windows.words
+        places, length, words = self.windows.places[numbers], self.windows.length, self.windows.words
         new = (np.diff(places, prepend=-2) != 1) | (np.diff(firsts, prepend=np.uint64(0)) != 1)
         begins = np.flatnonzero(new)
         ends = np.append(begins[1:], len(numbers))[: len(begins)]
         equal = np.empty(len(numbers), bool)
         holders = (firsts[begins] >> np.uint64(32)).astype(np.int64)
         for number in np.unique(holders).tolist():
-            there = np.load(_table(Partition(workspace, number), WINDOWS) / "words.npy", mmap_mode="r")
+            there = np.load(_table(Partition(workspace, number), 0) / "words.npy", mmap_mode="r")
             for index in np.flatnonzero(holders == number).tolist():
                 begin, end = int(begins[index]), int(ends[index])
                 size, place, first = end - begin - 1 + length, places[begin], int(firsts[begin]) & 0xFFFFFFFF
@@ -290,10 +301,10 @@ class PartitionCandidates:
     def most_repeated(self) -> list[tuple[int, list[int]]]:
         """Return the most frequent of the passages that first occur here: the count of each, and its row of `passages`."""
         here = np.flatnonzero((self.firsts == self._own) & (self.totals > 1))
-        places, totals = self._windows.places[here], self.totals[here].astype(np.int64)
+        places, totals = self.windows.places[here], self.totals[here].astype(np.int64)
         begins = np.flatnonzero((np.diff(places, prepend=-2) != 1) | (np.diff(totals, prepend=0) != 0))
         ends = np.append(begins[1:], len(here))[: len(begins)] - 1
-        passages = self._windows.located(places[begins], places[ends] + self._windows.length).tolist()
+        passages = self.windows.located(places[begins], places[ends] + self.windows.length).tolist()
         shown: list[tuple[int, list[int]]] = []
         for index in np.argsort(-totals[begins], kind="stable").tolist():
             document, first, end = passage = passages[index]
@@ -304,26 +315,20 @@ class PartitionCandidates:
         return shown
 
 
-def judge(number: int, buckets: int, partition: Partition) -> None:
-    """Write the passages of the documents of a partition in a round, and the verdicts after it."""
+def judge(number: int, keys: KeyTables, partition: Partition) -> None:
+    """Write which windows of a partition occur earlier in a round, and the verdicts on its documents after it."""
     recipe, verdicts = partition.workspace.plan.recipe, _verdicts(partition, number - 1)
-    found = PartitionCandidates(partition, number, buckets).passages(partition.workspace)
-    passages = _by_document(found)
+    found = PartitionCandidates(partition, number, keys)
+    repeated, windows = found.repeated(partition.workspace), found.windows
+    passages = windows.passages(repeated)
     drops, rows = np.zeros(len(verdicts), bool), [row for row in passages if verdicts[row] == UNDECIDED]
     for row, text in zip(rows, partition.texts(rows) if recipe.repeated_passages != "count" else (), strict=False):
         drops[row] = left_of(recipe, text, find_words([text]).spans, passages[row]) is None
     verdicts[(verdicts == UNDECIDED) & (drops if number % 2 else ~drops)] = DROPPED if number % 2 else STAYS
     with result_directory(_judged(number, partition)) as directory:
-        np.save(directory / "passages.npy", found)
+        np.save(directory / _REPEATED_WINDOWS, repeated)
         np.save(directory / "verdicts.npy", verdicts)
-
-
-def _by_document(passages: NDArray[np.int64]) -> dict[int, list[list[int]]]:
-    """Return the first word and the end of each passage, by document."""
-    found: dict[int, list[list[int]]] = {}
-    for document, *words in passages.tolist():
-        found.setdefault(document, []).append(words)
-    return found
+        np.save(directory / _UNDECIDED, windows.hashes[verdicts[windows.documents] == UNDECIDED])
 
 
 def left_of(recipe: Recipe, text: str, words: NDArray[np.int64], passages: Sequence[Sequence[int]]) -> str | None:
@@ -369,33 +374,37 @@ class PassageCutter:
         return left
 
 
-def write_result(number: int, buckets: int, partition: Partition) -> None:
+def write_result(rounds: Sequence[KeyTables], partition: Partition) -> None:
     """Cut, count or drop the documents of a partition, and write the most frequent of the passages that first occur in it."""
-    recipe, found = partition.workspace.plan.recipe, PartitionCandidates(partition, number, buckets)
-    passages = _by_document(np.load(_judged(number, partition) / "passages.npy"))
-    verdicts = _verdicts(partition, number)
+    recipe, verdicts = partition.workspace.plan.recipe, _verdicts(partition, len(rounds) - 1)
+    found, repeated = PartitionCandidates(partition, 0, rounds[0]), np.load(_judged(0, partition) / _REPEATED_WINDOWS)
+    for number, keys in enumerate((keys for keys in rounds[1:] if partition.number in keys.partitions), 1):
+        later = PartitionCandidates(partition, number, keys)
+        found.firsts[later.windows.numbers] = later.firsts
+        repeated[later.windows.numbers] = np.load(_judged(number, partition) / _REPEATED_WINDOWS)
+    passages = found.windows.passages(repeated)
     shown: dict[int, list[tuple[int, list[int]]]] = {}
     for count, (document, *words) in found.most_repeated():
         shown.setdefault(document, []).append((count, words))
-    most, origins, first, found_in = [], partition.origins(), 0, sorted({*passages, *shown})
+    most, origins, begin, found_in = [], partition.origins(), 0, sorted({*passages, *shown})
     cuts, held = recipe.repeated_passages == "cut" and len(passages) > 0, partition.hashes
     with result_directory(_result(partition)) as directory:
         with open(directory / REJECTED_NAME, "wb") as rejected, DocumentFile(directory) as file:
             cutter = PassageCutter(recipe, rejected)
             for batch in partition.batches(*PassedDocument._fields):
                 texts = {}
-                for at in found_in[bisect_left(found_in, first) : bisect_left(found_in, first + len(batch))]:
-                    row = PassedDocument(*(column[at - first].as_py() for column in batch.columns))
+                for at in found_in[bisect_left(found_in, begin) : bisect_left(found_in, begin + len(batch))]:
+                    row = PassedDocument(*(column[at - begin].as_py() for column in batch.columns))
                     spans = find_words([row.text]).spans
-                    for count, (begin, end) in shown.get(at, ()):
-                        text = row.text[spans[begin, 0] : spans[end - 1, 1]]
-                        most.append(_entry(count, end - begin, text, origins[at]))
+                    for count, (word, end) in shown.get(at, ()):
+                        text = row.text[spans[word, 0] : spans[end - 1, 1]]
+                        most.append(_entry(count, end - word, text, origins[at]))
                     if at in passages:
-                        texts[at - first] = cutter.left_of(row, spans, passages[at], verdicts[at])
+                        texts[at - begin] = cutter.left_of(row, spans, passages[at], verdicts[at])
                 if cuts:
                     file.write(with_texts(batch, texts))
-                    held[[first + row for row in texts]] = text_hashes([*texts.values()])
-                first += len(batch)
+                    held[[begin + row for row in texts]] = text_hashes([*texts.values()])
+                begin += len(batch)
         write_json(directory / COUNTS, Counts.sum([partition.counts, cutter.counts]).to_json())
         write_json(directory / _REPEATED, most)
         if cuts:
