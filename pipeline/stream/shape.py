@@ -21,7 +21,7 @@ ORDER = 2  # the version of the order of documents; a state of another version i
 def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
     """Return the lanes of a sequential stream. The source with most documents decides; text is read to count documents.
 
-    Raises ``ConfigError`` for lanes that the rows of a global batch cannot share.
+    Raises ``ConfigError`` for lanes that the rows of a global batch cannot share, or that documents are too few for.
     """
     rows, sources = world_size * (config.batch_size or 1), config.sources.by_name.values()
     if not config.sources.is_mix and any(config.sources.live):
@@ -38,6 +38,12 @@ def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
     def records(most: int) -> int:
         return max(source.records(most) for source in sources)
 
+    endless = config.epochs is None and config.sources.counted and not config.sources.is_mix
+    if endless and config.lanes and (count := records(config.lanes)) < config.lanes:
+        raise ConfigError(
+            f"lanes={config.lanes}: an epoch has {count:,} documents, so a lane would have none and wait for ever; leave lanes "
+            "out of .shuffle()"
+        )
     return make_lanes(rows, config.lanes, records, most, is_shuffled=config.seed is not None)
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pipeline
 from pipeline.errors import ConfigError, InputError, ShardwrightError
 from tests.helpers.builds import run
 from tests.helpers.tokenizer_samples import train
+from tests.stream.streams import ids
 
 NAN = math.nan
 HUGE = 10**30
@@ -325,3 +326,14 @@ def test_booleans_of_numpy_are_those_of_python() -> None:
         return json.dumps([each.state_dict() for each in (mapped.pack(8), tokens().pack(8, best_fit=flag))])
 
     assert state(np.True_) == state(True)
+
+
+def test_more_lanes_than_documents_of_an_endless_stream_are_refused_where_a_lane_would_wait_for_ever() -> None:
+    def rows(documents: int, epochs: int | None = None) -> pipeline.Stream:
+        data = pipeline.ShardDataset.from_tokens(range(3 * documents), lengths=[3] * documents, epochs=epochs)
+        return data.shuffle(seed=0, lanes=6).pack(4, best_fit=True).batch(2)
+
+    with pytest.raises(ConfigError, match=r"lanes=6: an epoch has 5 documents, so a lane would have none"):
+        next(iter(rows(5)))
+    assert len(ids(islice(rows(6), 9))) == 9
+    assert ids(rows(5, epochs=1))
