@@ -58,6 +58,10 @@ class BuildStats:
     If runs of words were compared, ``passages`` counts the ``passages`` that occur earlier, their ``words`` and ``documents``;
     documents that were ``cut`` and kept; and ``characters`` cut from them.
 
+    ``leaks`` compares ``documents`` of validation, ``of`` all, with training. It counts those that are ``equal`` to a training
+    document, others of which training has 80% of the words or more (``mostly``), all ``words``, and ``shared_words``: those in
+    runs of 13 words that training has.
+
     If documents hold items of evaluation sets, ``contaminated_items`` lists these items, those in most documents first, and
     ``contamination`` counts documents that were ``cut`` or ``marked`` and kept, and ``characters`` cut from them.
     """
@@ -82,6 +86,7 @@ class BuildStats:
     repeated_passages: list[RepeatedPassage] = field(default_factory=list, metadata=_IF_ANY)  # that occur most
     contamination: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     contaminated_items: list[ContaminatedItem] = field(default_factory=list, metadata=_IF_ANY)
+    leaks: dict[str, int] = field(default_factory=dict, metadata=_IF_ANY)
     duplicates: dict[str, int] = field(default_factory=dict)
     duplicate_characters: dict[str, int] = field(default_factory=dict)
     cluster_sizes: dict[str, int] = field(default_factory=dict)

@@ -70,6 +70,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
     if classes := size_classes(counts.near_cluster_sizes):
         listed = ", ".join(f"{clusters:,} of {sizes}" for sizes, clusters, _ in classes)
         more.append(f"{sum(row[1] for row in classes):,}  clusters of near duplicates; by documents: {listed}")
+    more += [leaks_text(counts.leaks)] if counts.leaks else []
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_text(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes
@@ -106,6 +107,19 @@ def times_text(seconds: Mapping[str, float]) -> str:
     parts = [f"{name} {shown[name]:.1f}" for name in sorted(shown, key=shown.__getitem__, reverse=True)]
     others = sum(stages.values()) - sum(shown.values())
     return ", ".join([*parts, f"others {others:.1f}"] if others >= 0.05 else parts)
+
+
+def leaks_text(leaks: Mapping[str, int]) -> str:
+    """Return how much of validation is in training.
+
+    >>> print(leaks_text({"documents": 100, "of": 900, "equal": 0, "mostly": 2, "words": 5000, "shared_words": 175}))
+    3.5% of the words of val are in runs of 13 words that train has; 100 of its 900 documents were compared: 0 equal one of train, 2 have 80% of their words or more there
+    """  # noqa: E501
+    drawn = f"{leaks['documents']:,} of its {leaks['of']:,} documents were compared"
+    return (
+        f"{leaks['shared_words'] / max(1, leaks['words']):.1%} of the words of val are in runs of 13 words that train has; "
+        f"{drawn}: {leaks['equal']:,} equal one of train, {leaks['mostly']:,} have 80% of their words or more there"
+    )
 
 
 def damage_text(damaged: Sequence[DamagedFile]) -> str:

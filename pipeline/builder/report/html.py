@@ -25,7 +25,7 @@ from ..counts.counts import Histogram, descending
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
 from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
-from .console import damage_text
+from .console import damage_text, leaks_text
 from .template import FIGURE, PAGE
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
         damaged=stats.damaged,
         damage=damage_text(stats.damaged),
         too_short=describe_short(short) if (short := recipe["definitions"].get("too_short")) else "",
+        leaks=leaks_text(stats.leaks) if stats.leaks else "",
         splits=sorted(manifest.splits.items()),
         groups=groups,
         added=bool(stats.added),

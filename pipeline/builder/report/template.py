@@ -93,7 +93,8 @@ document</th><th class="n">shards</th></tr>
 {% for name, split in splits %}<tr><td>{{ name }}</td><td class="n">{{ split.documents|whole }}</td>
 <td class="n">{{ split.tokens|whole }}</td>
 <td class="n">{{ "{:,.0f}".format(split.tokens / [split.documents, 1]|max) }}</td>
-<td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table></div>
+<td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table>
+{% if leaks %}<p>{{ leaks }}.</p>{% endif %}</div>
 
 {% for title, rows in groups %}<h2>{{ title }}</h2>
 <div class="panel"><table class="bars" style="--columns:{{ 6 if added else 5 }}">

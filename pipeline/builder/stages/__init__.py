@@ -13,5 +13,6 @@ drop_ids.py          drop documents whose ids are listed, as after opt-outs
 passage_dedup.py     cut runs of words that occur earlier in the corpus
 tokenize.py          train the tokenizer, if asked; encode the documents that are kept
 split.py             assign training and validation; apply the token quotas of sources
+leaks.py             count what of the validation documents is in training documents
 write.py             token counts -> layout of shards -> one shard a unit, its texts beside it if asked
 """

@@ -12,6 +12,7 @@ from .decontaminate import DecontaminateStage
 from .dedup import DedupStage
 from .drop_ids import DropIdsStage
 from .ingest import IngestStage
+from .leaks import LeaksStage
 from .line_dedup import LineDedupStage
 from .passage_dedup import PassageDedupStage
 from .quotas import leave_out_more, read_more
@@ -31,7 +32,7 @@ ROUND: tuple[Stage, ...] = (
     TrainTokenizerStage(),
     TokenizeStage(),
 )
-AFTER_ROUNDS: tuple[Stage, ...] = (SplitStage(), WriteStage())
+AFTER_ROUNDS: tuple[Stage, ...] = (SplitStage(), LeaksStage(), WriteStage())
 STAGES = (*ROUND, *AFTER_ROUNDS)
 OUTCOMES = {each.key: each for each in (*OF_DEDUP, *(stage.drops for stage in STAGES)) if each}
 
