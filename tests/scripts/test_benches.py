@@ -20,6 +20,7 @@ from scripts import (
     bench_dedup,
     bench_find,
     bench_growth,
+    bench_leaks,
     bench_pages,
     bench_stream,
     bench_text,
@@ -165,6 +166,13 @@ def test_leaks_of_every_way_are_counted(tmp_path: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert len(re.findall(r"\| 6 of 6 \(100\.0%\)", out)) == 9
     assert len(re.findall(r"\| 0 of \d+ \(0\.0%\)", out)) >= 2
+
+
+def test_the_report_of_planted_leaks_is_held_to_the_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = str(write_texts(tmp_path / "a.jsonl", [english(k, 12) for k in range(600)]))
+    assert bench_leaks.main([texts, "--plant", "3", "--tokenizer", "bytes"]) == 0
+    rows = re.findall(r"\| (none|passages|whole) +\| (\d+) of \2 +\| ([\d.]+%) +\| \3 ", capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["none", "passages", "whole"]
 
 
 def test_find_is_compared_with_every_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
