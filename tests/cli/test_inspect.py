@@ -71,6 +71,8 @@ train        580  609,763            1,051       5
 val           70   73,538            1,051       4
 
 1  clusters of near duplicates; by documents: 1 of 2
+0.0% of the words of val are in runs of 13 words that train has; 70 of its 70 documents were
+compared: 0 equal one of train, 0 have 80% of their words or more there
 warning: validation holds 70 documents of 73,538 tokens: below 100 documents or 50,000 tokens its loss says little; \
 raise --val-fraction
 

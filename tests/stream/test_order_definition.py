@@ -198,7 +198,7 @@ def test_sequential_readers_take_a_part_of_an_epoch_for_each_lane(case: Case) ->
         epochs = [sequential_documents(source, case.options, epoch) for epoch in range(3 * lanes + 3)]
         expected = [iter([document for epoch in epochs for document in epoch[lane]]) for lane in range(lanes)]
         count = 3 * sum(data._data.documents) if sum(data._data.documents) >= lanes else 0
-        for k, item in enumerate(islice(stream, count)):
+        for k, item in enumerate(islice(stream, count) if count else ()):
             assert item["input_ids"].tolist() == (next(expected[k % lanes]) or [0])
 
 
@@ -358,7 +358,7 @@ def test_a_mix_of_sources_with_windows_that_nobody_stated(lanes: int | None) -> 
     assert_follows(stream.shuffle(seed=2, lanes=lanes).pack(512), oracle, 2, 8, number=9)
 
 
-@pytest.mark.parametrize(("window", "lanes"), [(None, 1), (3, 1), (None, 100), (3, 5)])
+@pytest.mark.parametrize(("window", "lanes"), [(None, 1), (3, 1), (None, 50), (3, 5)])
 def test_windows_of_sequential_readers_share_256_mib_unless_stated(window: int | None, lanes: int) -> None:
     data, source = long(1)
     stream = data.shuffle(seed=5, lanes=lanes, window=window).filter(lambda document: True, name="all")

@@ -333,7 +333,7 @@ def test_more_lanes_than_documents_of_an_endless_stream_are_refused_where_a_lane
         data = pipeline.ShardDataset.from_tokens(range(3 * documents), lengths=[3] * documents, epochs=epochs)
         return data.shuffle(seed=0, lanes=6).pack(4, best_fit=True).batch(2)
 
-    with pytest.raises(ConfigError, match=r"lanes=6: an epoch has 5 documents, so a lane would have none"):
+    with pytest.raises(ConfigError, match=r"lanes=6: an epoch has 5 documents.* leave lanes out"):
         next(iter(rows(5)))
     assert len(ids(islice(rows(6), 9))) == 9
     assert ids(rows(5, epochs=1))

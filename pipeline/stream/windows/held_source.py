@@ -29,7 +29,7 @@ class HeldSource:
         """Forget the documents as they were in earlier epochs. Lanes that are still in these epochs get them as they are now."""
         if epoch > self._epoch:
             self._epoch = epoch
-            vars(self).pop("_read", None)
+            self._maker.forget()
 
     @cached_property
     def _origins(self) -> tuple[Int, Int]:

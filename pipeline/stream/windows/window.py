@@ -193,6 +193,10 @@ class WindowMaker:
         """All documents of a small source, in file order. They stay in memory."""
         return self._read(np.arange(len(self.order.blocks)))
 
+    def forget(self) -> None:
+        """Read all documents again when they are needed next: they may have been redacted meanwhile."""
+        vars(self).pop("whole", None)
+
     def _read(self, in_files: Int) -> tuple[Listed, memoryview]:
         listed = self._list(in_files)
         memory = self._memory(listed.size)
