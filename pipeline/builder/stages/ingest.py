@@ -22,7 +22,7 @@ from ...errors import InputError
 from ...text.document import location_of
 from ...text.readers.document_reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
-from ..counts.build_stats import BuildStats, Change
+from ..counts.build_stats import BuildStats, Change, Group
 from ..counts.counts import Bins, Counts, descending
 from ..counts.samples import sample_keys
 from ..dedup.minhash import text_hash
@@ -109,18 +109,24 @@ class IngestStage(Stage):
         table = partition_table(workspace)
         stats.damaged = table["damaged"]
         stats.notes += table["left_out"]
-        sets = {rule["name"]: rule["rule_set"] for rule in workspace.plan.definitions["rules"]["rules"]}
-        for language, group in stats.by_language.items():
-            for rule, dropped in group["dropped"].items() if group["read"] >= _LEAST_OF_LANGUAGE else ():
-                if rule in sets and 2 * dropped > group["read"]:
-                    made = made_for(sets[rule])
-                    cause = "" if made in ("", language) else f"; {sets[rule]} was made for {made}"
-                    stats.notes.append(
-                        f"rule {rule} dropped {dropped:,} of {group['read']:,} documents in {language}{cause}"
-                    )
+        stats.notes += _rules_against_languages(workspace.plan.definitions["rules"]["rules"], stats.by_language)
 
     def changes(self, stats: BuildStats) -> Sequence[Change]:
         return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
+
+
+def _rules_against_languages(rules: Sequence[Mapping[str, Any]], languages: Mapping[str, Group]) -> list[str]:
+    """Return a sentence for each rule that dropped more than half of the documents of a language."""
+    sets, found = {rule["name"]: rule["rule_set"] for rule in rules}, list[str]()
+    for language, group in languages.items():
+        read = group["read"]
+        for rule, dropped in group["dropped"].items():
+            if rule not in sets or read < _LEAST_OF_LANGUAGE or 2 * dropped <= read:
+                continue
+            made = made_for(sets[rule])
+            cause = "" if made in ("", language) else f"; {sets[rule]} was made for {made}"
+            found.append(f"rule {rule} dropped {dropped:,} of {read:,} documents in {language}{cause}")
+    return found
 
 
 def _done_path(workspace: Workspace, unit: UnitToRead) -> Path:
