@@ -241,7 +241,7 @@ def read_evaluation_sets(
 
 
 def describe_short(short: Mapping[str, Sequence[Any]]) -> str:
-    """Return a sentence: how many texts of which evaluation sets are not compared, and the names of the first.
+    """Return a sentence that says how many texts of each evaluation set are not compared, and names the first ones.
 
     >>> describe_short({"quiz.jsonl": [2, 501, "q7", "q9"]})
     'quiz.jsonl: 2 of 501 texts are too short (under 8 words) or only numbers and signs, and were not compared: q7, q9'

@@ -251,7 +251,7 @@ def partitions(workspace: Workspace, before: str = "") -> list[Partition]:
 def partition_rows(workspace: Workspace, name: str, width: int, dtype: type[Scalar]) -> Rows[Scalar]:
     """Return the rows of one kind of all documents that passed, a piece for each partition.
 
-    Kinds are hashes, signatures, and held: hashes of the texts that the dataset holds, of which passages are cut.
+    Kinds are hashes, signatures, and held: hashes of the texts as the dataset holds them, without the passages that were cut.
     """
     every = partitions(workspace)
     counts = [partition.path("hashes.bin").stat().st_size // 16 for partition in every]

@@ -27,7 +27,7 @@ from ..stages.registry import changes
 
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts, unless fields of these names are kept
-# Kinds of records whose texts have words of other documents, of which nothing is known.
+# Records of these kinds quote other documents, and do not say which.
 QUOTING = frozenset((CUT_ITEMS, CUT_LINES, WORDS_LEFT, CUT_PASSAGES, PassageDedupStage.drops.key))
 
 

@@ -21,7 +21,7 @@ from .shard_data import ShardFiles
 
 
 def upsampled(files: ShardFiles, by: str, times: Sequence[int]) -> ShardFiles:
-    """Return shards of which an epoch reads each document as often as ``times`` says for its quantile of the field ``by``.
+    """Return shards whose documents an epoch reads as often as ``times`` says for their quantile of the field ``by``.
 
     A redacted document keeps its score if that is a number with a fraction. Without a score, it is in no quantile, and not read.
     """
