@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from ..daemon_threads import is_wanted, sleep
 from ..errors import StorageError
 from .request_options import CONNECTIONS, RequestOptions, RetryableError, plain_version
 from .urls import hide_secrets, shown
@@ -62,7 +63,9 @@ class Server:
     def wait(self) -> None:
         """Sleep until the delay that the server asked for is over."""
         while (left := self._not_before - time.monotonic()) > 0:
-            time.sleep(min(left, 1.0))
+            sleep(min(left, 1.0))
+            if not is_wanted():
+                raise RetryableError("nothing waits for the answer any more")
 
     def postpone(self, seconds: float) -> None:
         """Make every thread wait before its next request, ten minutes at most."""

@@ -34,15 +34,15 @@ def side_by_side(jobs: Iterable[Callable[[], T]]) -> list[T]:
 def in_threads(jobs: Iterable[Callable[[], T]], threads: DaemonThreads | None = None) -> list[T]:
     """Return the results of jobs, as `side_by_side` does, from ``threads`` that stay (default: the process's shared threads).
 
-    After an error, the jobs that run already go on to their ends.
+    After an error, a request that runs already is not tried again.
     """
     threads = threads or _shared
     futures = [threads.submit(job) for job in jobs]
     try:
         return [future.result() for future in futures]
     except BaseException:
-        for future in futures:
-            future.cancel()
+        while futures:
+            futures.pop().cancel()  # the error refers to this frame, and requests whose futures are held are tried again
         raise
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..daemon_threads import is_wanted, sleep
 from ..errors import MissingObjectError, ShardwrightError, StorageError
 from .http import server_of
 from .request_options import RequestOptions, RetryableError, UnconfirmedError
@@ -25,7 +26,8 @@ def retrying(action: Callable[[], T], url: str, doing: str, requests: RequestOpt
     """Return what ``action`` returns. After a temporary failure it is called again, ``requests.tries`` times at most.
 
     An `UnconfirmedError` is believed when it comes twice. A server that has never answered this process is not tried again
-    after half of ``requests.timeout``. Other errors of this package are raised at once.
+    after half of ``requests.timeout``. Other errors of this package are raised at once. Nothing is tried again in a thread
+    whose result is not wanted any more.
     """
     began, server = time.monotonic(), server_of(url)
     doubted = False
@@ -51,8 +53,10 @@ def retrying(action: Callable[[], T], url: str, doing: str, requests: RequestOpt
                     f"{shown(url)}: could not {doing}: gave up after {attempt} tries in {seconds:.1f} s; the last: "
                     f"{failure}. Check the network and the server, or allow more tries= or a longer timeout="
                 ) from None
-        time.sleep(delay)
-    raise AssertionError("unreachable: the last try returns or raises")
+        sleep(delay)
+        if not is_wanted():
+            break
+    raise StorageError(f"{shown(url)}: could not {doing}: nothing waits for the answer any more")
 
 
 def _reason(error: Exception, url: str) -> str:

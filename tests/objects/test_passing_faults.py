@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pipeline
-from pipeline.daemon_threads import DaemonThreads
-from pipeline.objects.request_options import RequestOptions
+from pipeline.daemon_threads import DaemonThreads, sleep
+from pipeline.errors import MissingObjectError
+from pipeline.objects.request_options import CONNECTIONS, RequestOptions, RetryableError
+from pipeline.objects.request_threads import in_threads
+from pipeline.objects.retries import retrying
 from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers import interpreters
@@ -133,6 +137,44 @@ def test_an_error_reaches_who_waits_and_costs_no_thread() -> None:
     threads = DaemonThreads(1, "test")
     assert isinstance(threads.submit(lambda: 1 // 0).exception(SECONDS), ZeroDivisionError)
     assert threads.submit(lambda: "read").result(SECONDS) == "read"
+
+
+def test_a_job_whose_future_nothing_holds_does_not_begin_and_one_that_sleeps_wakes() -> None:
+    threads, began, woke, ran = DaemonThreads(1, "test"), threading.Event(), threading.Event(), list[int]()
+
+    def sleeps() -> None:
+        began.set()
+        sleep(SECONDS)
+        woke.set()
+
+    inner = DaemonThreads(1, "test")
+    waits = threads.submit(lambda: inner.submit(sleeps).result())  # wanted as long as what waits for it is
+    unwanted = threads.submit(lambda: ran.append(1))
+    assert began.wait(SECONDS)
+    assert not woke.wait(0.5)
+    del waits, unwanted
+    assert woke.wait(SECONDS / 2)
+    assert threads.submit(lambda: "read").result(SECONDS) == "read"
+    assert not ran
+
+
+def test_requests_beside_one_that_failed_leave_their_threads_to_others() -> None:
+    tried, together = threading.Semaphore(0), threading.Barrier(CONNECTIONS)
+
+    def fail() -> None:
+        tried.release()
+        raise RetryableError("busy")
+
+    def missing() -> None:
+        for _ in range(CONNECTIONS - 1):
+            assert tried.acquire(timeout=SECONDS)
+        raise MissingObjectError("no such object")
+
+    patient = RequestOptions(tries=1000, timeout=10 * SECONDS, first_delay=2 * SECONDS)
+    busy = [partial(retrying, fail, "http://127.0.0.1/", "read it", patient)] * (CONNECTIONS - 1)
+    with pytest.raises(MissingObjectError):
+        in_threads([missing, *busy])
+    in_threads([partial(together.wait, SECONDS / 2)] * CONNECTIONS)
 
 
 def test_a_process_that_ends_waits_for_no_job_that_is_stuck() -> None:
