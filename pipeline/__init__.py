@@ -77,9 +77,11 @@ if TYPE_CHECKING:
     from .progress import Progress
     from .shards.manifest import Manifest
     from .stream.batch.batch_keys import DocumentBatch, PackedBatch
-    from .stream.datasets import ShardDataset, TextDataset, mix
+    from .stream.datasets.mix import mix
+    from .stream.datasets.open_dataset import open_dataset
+    from .stream.datasets.shard_dataset import ShardDataset
+    from .stream.datasets.text_dataset import TextDataset
     from .stream.fim import fim
-    from .stream.open_dataset import open_dataset
     from .stream.schedule import Schedule
     from .stream.state import merge_states
     from .stream.stream import Stream
@@ -93,12 +95,12 @@ _HOME = {
     "RequestOptions": "pipeline.objects.request_options",
     "RuleSet": "filters.rules.ruleset",
     "Schedule": "pipeline.stream.schedule",
-    "ShardDataset": "pipeline.stream.datasets",
-    "TextDataset": "pipeline.stream.datasets",
-    "mix": "pipeline.stream.datasets",
+    "ShardDataset": "pipeline.stream.datasets.shard_dataset",
+    "TextDataset": "pipeline.stream.datasets.text_dataset",
+    "mix": "pipeline.stream.datasets.mix",
     "fim": "pipeline.stream.fim",
     "merge_states": "pipeline.stream.state",
-    "open_dataset": "pipeline.stream.open_dataset",
+    "open_dataset": "pipeline.stream.datasets.open_dataset",
     "assert_resumes": "pipeline.stream.testing",
     "Stream": "pipeline.stream.stream",
     "PackedBatch": "pipeline.stream.batch.batch_keys",

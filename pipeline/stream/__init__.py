@@ -1,14 +1,12 @@
 """Shards or raw text -> batches, in an order that is arithmetic and resumes exactly.
 
-datasets.py           ShardDataset, TextDataset, mix: the start of every stream
-open_dataset.py       open_dataset: data of any kind by its name
+datasets/             ShardDataset, TextDataset, mix, open_dataset: the start of every stream; the kinds of sources
 stream.py             the chain: each method returns a new stream. Start here
 config.py             the settings of the chain, as one value
 schedule.py           weights of a mix in tokens, steps or shares of a run, as changes at sequences
 layout.py             the kinds of samples: packed, sampled, whole documents; their readers and collators
 shape.py              a config and its data -> the lanes, and the shape that a state holds
 lanes.py              the lanes of a sequential stream: their number, their ranks, their windows and cursors
-data/                 the kinds of data: counts, fingerprints, extents
 train_val_split.py    the two parts of .split(val=)
 order/                the order as integer arithmetic; its docstring is the definition
 windows/              shuffled documents in memory, and the rows that are cut out of them

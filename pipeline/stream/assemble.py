@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ..errors import ConfigError
 from ..notices import say_once
 from .batch.collate import CutCollator, SourceCollator
-from .data.counted_data import CountedData
-from .data.text_data import LiveData, TextData
+from .datasets.sources.counted_data import CountedData
+from .datasets.sources.text_data import LiveData, TextData
 from .indexed import IndexedSource, ReaderOptions
 from .lanes import (
     WINDOW_BYTES,

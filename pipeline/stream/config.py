@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..notices import say_once
-from .data.counted_data import CountedData
-from .data.sources import Sources
+from .datasets.sources.counted_data import CountedData
+from .datasets.sources.sources import Sources
 from .function_identity import DocumentMap, Filter
 from .layout import DocumentLayout, Layout
 from .order import Sequences

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
 from .config import StreamConfig
-from .data.counted_data import CountedData
+from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, RandomOffsets
 from .iteration.passes import Passes
 from .order.interleave import GROUP

@@ -15,7 +15,7 @@ from ..progress import Progress
 from .assemble import make_reader
 from .batch.row_buffer import DocumentRows, Rows
 from .config import StreamConfig
-from .data.counted_data import CountedData
+from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .order import RankStep

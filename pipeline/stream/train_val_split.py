@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..shards.extents.extent_table import running_sums, runs
-from .data.counted_data import CountedData
-from .data.holdout import Hashes, hashes_held_out, hashes_of
-from .data.shard_data import MemoryData
+from .datasets.sources.counted_data import CountedData
+from .datasets.sources.holdout import Hashes, hashes_held_out, hashes_of
+from .datasets.sources.shard_data import MemoryData
 from .order import Shuffle
 from .windows.window import WindowCache, WindowMaker, join_masks
 

@@ -27,7 +27,7 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[2]
 LOADED = (
     "torch.utils.data",
-    "pipeline.stream.datasets",
+    "pipeline.stream.datasets.open_dataset",
     "pipeline.cli.build_command",
     "pipeline.builder.dedup.kernels",
     "filters.compiled.scan",

@@ -111,7 +111,7 @@ WALLS = {
     ),
     "pipeline/audit": "pipeline.stream pipeline.cli scripts torch",
     "pipeline/stream": "numba pipeline.compiling " + NO_BUILD,
-    "pipeline/stream/data": " ".join(
+    "pipeline/stream/datasets/sources": " ".join(
         f"pipeline.stream.{room}" for room in "assemble batch indexed iteration sequential windows".split()
     ),
     "pipeline/cli": "pipeline.stream scripts torch",

@@ -9,7 +9,7 @@ from tests.helpers.text_samples import make_texts, write_texts
 
 # The interpreter of each case ends as that of a script does; all are forked from one that has imported what they need.
 SCRIPT = """
-import itertools, os, sys, time, pipeline, pipeline.stream.datasets, pipeline.text.readers.parquet, pyarrow.parquet
+import itertools, os, sys, time, pipeline, pipeline.stream.datasets.open_dataset, pipeline.text.readers.parquet, pyarrow.parquet
 for file, ahead in itertools.product(sys.argv[1:], (0, 3)):
     if os.fork() == 0:
         break

@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, ManifestError, StateError
 from pipeline.shards.extents.extent_table import EXTENT_BYTES
 from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME
-from pipeline.stream.data.holdout import held_out
+from pipeline.stream.datasets.sources.holdout import held_out
 from pipeline.stream.order import derive_key
 from tests.helpers.faulty_server import running_server
 from tests.helpers.shard_samples import index_extents, write_dataset

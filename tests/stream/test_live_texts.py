@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 import pipeline
 from pipeline.errors import ConfigError, InputError, StateError
-from pipeline.stream.data.live_source import LiveSource
+from pipeline.stream.datasets.sources.live_source import LiveSource
 from tests.helpers.text_samples import write_texts
 from tests.helpers.text_streams import ids
 from tests.stream.loaders import assert_raises

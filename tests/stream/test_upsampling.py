@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.builder.redaction.redact import redact
 from pipeline.errors import ConfigError, StateError
-from pipeline.stream.data.upsampling import quantiles
+from pipeline.stream.datasets.sources.upsampling import quantiles
 from tests.helpers.shard_samples import EOS, write_dataset
 from tests.stream.order_oracle import Options, Source, Stream
 from tests.stream.order_samples import Documents, assert_follows, halved, numbered, written

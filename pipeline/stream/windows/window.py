@@ -20,7 +20,7 @@ from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
 from ...shards.blocks.block_reader import BlockReader
 from ...shards.extents.extent_table import running_sums, runs
-from ..data.selection import ExtentSelection
+from ..datasets.sources.selection import ExtentSelection
 from ..order import Shuffle
 
 _KEPT_BYTES = 16 << 20  # that a thread keeps for its next window, since fresh pages cost as much as the copy

@@ -59,7 +59,7 @@ from ....weak_methods import weak_lru_cache
 from ...order import derive_key, permutation
 
 if TYPE_CHECKING:
-    from ...data.text_data import TextData
+    from ...datasets.sources.text_data import TextData
 
 _BLOCKS_A_GROUP = 8  # of a shared file part, before each group gets blocks again
 _PARTS_OPEN = 128  # of all groups together

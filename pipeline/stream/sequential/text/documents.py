@@ -24,7 +24,7 @@ from .block_scan import Block
 if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet
 
-    from ...data.text_data import TextData
+    from ...datasets.sources.text_data import TextData
 
 _BLOCK_COST = 512  # bytes of an empty block
 _DOCUMENT_COST = 300  # bytes of a document without its text

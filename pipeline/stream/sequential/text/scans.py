@@ -21,7 +21,7 @@ from .block_scan import Block, BlockScan, begin_together
 from .documents import DocumentEncoder, FilteredBlock
 
 if TYPE_CHECKING:
-    from ...data.text_data import TextData
+    from ...datasets.sources.text_data import TextData
 
 KEPT_BYTES = 256 << 20
 _WHOLE_BYTES = 128 << 20

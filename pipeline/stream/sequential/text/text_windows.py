@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....text.document import Document, Record, RecordKeys, selected
 from ....text.fields import merge_fields
-from ...data.live_source import LiveReading
+from ...datasets.sources.live_source import LiveReading
 from ...lanes import Lanes, TextWindowSize, WindowStart
 from ...order import derive_key
 from ..lane import SequentialWindow
@@ -25,7 +25,7 @@ from .documents import DocumentEncoder, Filters
 from .scans import KEPT_BYTES, SharedScans
 
 if TYPE_CHECKING:
-    from ...data.text_data import LiveData, TextData
+    from ...datasets.sources.text_data import LiveData, TextData
 
 _BLOCK_BYTES = 32 << 10
 _BLOCKS_A_LANE = 8  # in an epoch, at least: small input has small blocks, so that every lane gets some

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, DamagedInputError, InputError
-from ..lanes import WINDOW_BYTES, TextWindowSize, best_fit_tokens
+from ....errors import ConfigError, DamagedInputError, InputError
+from ...lanes import WINDOW_BYTES, TextWindowSize, best_fit_tokens
 from .holdout import held_out
 
 if TYPE_CHECKING:
-    from ...text.discovery import InputFile
-    from ...text.document import Document, OnError
-    from ...text.extract import Extract
-    from ...text.fields import Field
-    from ...text.token_ids import Vocabulary
-    from ...text.tokenizer.tokenizer import Tokenizer
-    from ...text.where import Where
+    from ....text.discovery import InputFile
+    from ....text.document import Document, OnError
+    from ....text.extract import Extract
+    from ....text.fields import Field
+    from ....text.token_ids import Vocabulary
+    from ....text.tokenizer.tokenizer import Tokenizer
+    from ....text.where import Where
     from .live_source import LiveSource
 
 _COUNTED_BYTES = 64 << 20  # of input in which records are counted; the total is estimated from these
@@ -96,7 +96,7 @@ class TextData:
 
     def weight_of(self, file: InputFile) -> int:
         """Return about how many bytes of text a file holds: its size, or three times that if it is compressed."""
-        from ...text.formats import text_times
+        from ....text.formats import text_times
 
         return self.size_of(file) * text_times(file)
 
@@ -107,10 +107,10 @@ class TextData:
         return self._counted[most]
 
     def _count(self, most: int) -> int:
-        from ...text.document import Document
-        from ...text.formats import text_times
-        from ...text.readers.document_reader import DocumentReader
-        from ...text.storage.remote_file import FIRST_BYTES
+        from ....text.document import Document
+        from ....text.formats import text_times
+        from ....text.readers.document_reader import DocumentReader
+        from ....text.storage.remote_file import FIRST_BYTES
 
         count = done = 0  # documents, and bytes of the files before this one
         batch: list[Document] = []
@@ -139,7 +139,7 @@ class TextData:
     @property
     def reading(self) -> dict[str, Any]:
         """The options of a `DocumentReader` for these files."""
-        from ...text.readers.document_reader import field_finder
+        from ....text.readers.document_reader import field_finder
 
         keys: dict[str, Any] = {"text_key": self.text_key, "id_key": self.id_key, "keep": self.fields}
         keys["elsewhere"] = field_finder(partial(iter, self.files), self._known)
@@ -233,7 +233,7 @@ class TextData:
         It is computed when a state is first saved or loaded, since very many files take a while. Raises ``InputError`` for a
         file that changed since the stream was made.
         """
-        from ...text.discovery import fingerprint
+        from ....text.discovery import fingerprint
 
         for file in self.files:
             self.check(file)
@@ -261,7 +261,7 @@ class TextData:
 
 def _key(document: Document) -> str:
     """Return the key by which a document is split: its id, else a hash of its text or tokens."""
-    from ...text.document import made_id, made_id_at
+    from ....text.document import made_id, made_id_at
 
     made = (made_id(document.file, document.line), made_id_at(document.file, document.byte or 0))
     if document.id and document.id not in made:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
-from ...shards.blocks.block_reader import BlockReader
-from ...shards.extents.extent_table import ExtentTable
-from ..lanes import WINDOW_BYTES
-from ..order import default_window, mix_window, sequential_window
+from ....errors import ConfigError
+from ....shards.blocks.block_reader import BlockReader
+from ....shards.extents.extent_table import ExtentTable
+from ...lanes import WINDOW_BYTES
+from ...order import default_window, mix_window, sequential_window
 from .selection import ExtentSelection, Selection
 
 if TYPE_CHECKING:
-    from ...text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokenizer.tokenizer import Tokenizer
 
 
 class CountedData:

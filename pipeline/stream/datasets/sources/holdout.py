@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
-from ..order import derive_key, keyed_hashes, mix64
+from ....errors import ConfigError
+from ...order import derive_key, keyed_hashes, mix64
 
 Hashes = NDArray[np.uint64]  # of extents or documents
 

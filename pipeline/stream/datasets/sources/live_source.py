@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...errors import ConfigError, InputError, StateError
+from ....errors import ConfigError, InputError, StateError
 
 log = logging.getLogger("pipeline")
 

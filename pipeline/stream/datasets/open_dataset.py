@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, ManifestError
-from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
-from ..objects.urls import expand_braces, is_remote
-from ..paths import matching
-from ..shards.dataset_folder import size_of
-from ..shards.manifest import MANIFEST_NAME
-from ..shards.other_data import is_text, other_file, other_folder
-from ..shards.shard_names import ENDING, join
-from ..shards.token_arrays import map_tokens
-from .arguments import parse_request_options
-from .data.shard_data import DEFAULT_CACHE
-from .datasets import ShardDataset, TextDataset
-from .stream import Stream
+from ...errors import ConfigError, ManifestError
+from ...objects.request_options import TIMEOUT, TRIES, RequestOptions
+from ...objects.urls import expand_braces, is_remote
+from ...paths import matching
+from ...shards.dataset_folder import size_of
+from ...shards.manifest import MANIFEST_NAME
+from ...shards.other_data import is_text, other_file, other_folder
+from ...shards.shard_names import ENDING, join
+from ...shards.token_arrays import map_tokens
+from ..arguments import parse_request_options
+from ..stream import Stream
+from .shard_dataset import ShardDataset
+from .sources.shard_data import DEFAULT_CACHE
+from .text_dataset import TextDataset
 
 ARRAY_ENDINGS = (".bin", ".npy")
 

@@ -17,30 +17,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, ShardError
-from ...notices import say_once
-from ...objects.remote_object import knows_ranges
-from ...objects.request_options import RequestOptions
-from ...objects.urls import is_remote, local_name, shown
-from ...shards.blocks.block_reader import BlockReader, Runs
-from ...shards.blocks.local_blocks import LocalBlocks, Stamp, file_stamp
-from ...shards.blocks.memory_blocks import MemoryBlocks
-from ...shards.blocks.remote_blocks import RemoteBlocks
-from ...shards.dataset_folder import DatasetFolder
-from ...shards.extents.extent_table import ExtentTable
-from ...shards.extents.table_file import LOCAL_THREADS, REMOTE_THREADS, load_extent_table, load_tars
-from ...shards.format import COLUMN, KEY_COLUMN
-from ...shards.index import BlockIndex
-from ...shards.manifest import MANIFEST_NAME, ShardInfo
-from ...shards.other_data import other_file
-from ...shards.shard_access import ShardAccess
-from ...shards.shard_list import ShardList, latest, resolve
-from ..arguments import check_flag, check_optional, check_path, parse_eos_id
+from ....errors import ConfigError, ShardError
+from ....notices import say_once
+from ....objects.remote_object import knows_ranges
+from ....objects.request_options import RequestOptions
+from ....objects.urls import is_remote, local_name, shown
+from ....shards.blocks.block_reader import BlockReader, Runs
+from ....shards.blocks.local_blocks import LocalBlocks, Stamp, file_stamp
+from ....shards.blocks.memory_blocks import MemoryBlocks
+from ....shards.blocks.remote_blocks import RemoteBlocks
+from ....shards.dataset_folder import DatasetFolder
+from ....shards.extents.extent_table import ExtentTable
+from ....shards.extents.table_file import LOCAL_THREADS, REMOTE_THREADS, load_extent_table, load_tars
+from ....shards.format import COLUMN, KEY_COLUMN
+from ....shards.index import BlockIndex
+from ....shards.manifest import MANIFEST_NAME, ShardInfo
+from ....shards.other_data import other_file
+from ....shards.shard_access import ShardAccess
+from ....shards.shard_list import ShardList, latest, resolve
+from ...arguments import check_flag, check_optional, check_path, parse_eos_id
 from .counted_data import CountedData
 from .selection import Selection
 
 if TYPE_CHECKING:
-    from ...text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokenizer.tokenizer import Tokenizer
 
 DEFAULT_CACHE = "auto"
 PIECE_TOKENS = 4096  # of the pieces in which an array without documents is shuffled (section 2 of the order)
@@ -353,7 +353,7 @@ class ShardFiles(CountedData):
     def load_tokenizer(self) -> Tokenizer:
         if self._manifest is None or not self._manifest.tokenizer.get("sha256"):
             return super().load_tokenizer()
-        from ...text.tokenizer.tokenizer import tokenizer_of_dataset  # training does not need it
+        from ....text.tokenizer.tokenizer import tokenizer_of_dataset  # training does not need it
 
         return tokenizer_of_dataset(DatasetFolder(self._directory, self._access.requests), self._manifest)
 

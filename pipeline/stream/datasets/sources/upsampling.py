@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError
+from ....errors import ConfigError
 from .selection import Repeats, Selection
 from .shard_data import ShardFiles
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ...errors import ConfigError
-from ..order import LANES, LANES_OF_MIX
+from ....errors import ConfigError
+from ...order import LANES, LANES_OF_MIX
 from .counted_data import CountedData
 
 if TYPE_CHECKING:
-    from ...text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokenizer.tokenizer import Tokenizer
 
 
 class Source(Protocol):

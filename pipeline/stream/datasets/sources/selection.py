@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...shards.extents.extent_table import ExtentTable, running_sums
-from ..order import Blocks
+from ....shards.extents.extent_table import ExtentTable, running_sums
+from ...order import Blocks
 
 T = TypeVar("T")
 
