@@ -49,12 +49,27 @@ def trace(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of a step, of all ranks or of one, as `Stream.trace` does."""
-    check_traceable(config)
     ranks = range(world_size) if rank is None else [rank]
+    return trace_steps(config, world_size, position, [step], ranks, with_ids=with_ids, progress=progress)[step]
+
+
+def trace_steps(
+    config: StreamConfig,
+    world_size: int,
+    position: Position,
+    steps: Collection[int],
+    ranks: Sequence[int],
+    *,
+    with_ids: bool,
+    progress: Progress | None = None,
+) -> dict[int, list[dict[str, Any]]]:
+    """Return the rows of some ranks in each of ``steps``. A sequential stream is read once for all of them."""
+    check_traceable(config)
     if config.sequential:
         progress = progress or Progress(quiet=True)
-        return ReadTrace(config, world_size, position, progress).step(step, ranks, with_ids=with_ids)
-    return Trace(config, world_size, position).step(step, ranks, with_ids=with_ids)
+        return ReadTrace(config, world_size, position, progress).steps(steps, ranks, with_ids=with_ids)
+    trace = Trace(config, world_size, position)
+    return {step: trace.step(step, ranks, with_ids=with_ids) for step in steps}
 
 
 def check_traceable(config: StreamConfig) -> None:
@@ -166,26 +181,29 @@ class ReadTrace:
         self._end = passes.bounds(position)[1]
         self._most = MAX_NUMBER if passes.pass_steps is None else passes.pass_steps
 
-    def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
-        """Return the rows of some ranks in a step. Steps count from the beginning of the position's pass."""
-        if number < self._first:
+    def steps(
+        self, numbers: Collection[int], ranks: Sequence[int], *, with_ids: bool
+    ) -> dict[int, list[dict[str, Any]]]:
+        """Return the rows of some ranks in each step. Steps count from the beginning of the position's pass."""
+        if (first := min(numbers)) < self._first:
             raise ConfigError(
-                f"step {number} was read before the stream's position, step {self._first}: load a state of an earlier step"
+                f"step {first} was read before the stream's position, step {self._first}: load a state of an earlier step"
             )
-        if number >= self._most:
-            raise ConfigError(f"step {number} is after the end: the stream has {self._most:,} steps, counted from 0")
-        traced, missing = list[dict[str, Any]](), 0
-        with self._progress.bar("trace", len(ranks) * (number + 1 - self._first), "steps") as advance:
+        if (last := max(numbers)) >= self._most:
+            raise ConfigError(f"step {last} is after the end: the stream has {self._most:,} steps, counted from 0")
+        traced, missing = {number: list[dict[str, Any]]() for number in numbers}, dict.fromkeys(numbers, 0)
+        with self._progress.bar("trace", len(ranks) * (last + 1 - self._first), "steps") as advance:
             for rank in ranks:
-                for step, rows, catalogue in self._steps(rank, number + 1):
+                for step, rows, catalogue in self._steps(rank, last + 1):
                     advance(1)
-                    if step < number:
+                    if step not in traced:
                         continue
-                    missing += rows.missing
+                    missing[step] += rows.missing
                     for where, spans in self._rows(rank, step, rows, catalogue):
-                        traced.append(where | {"documents": self._documents(spans, with_ids=with_ids)})
-        if not traced or (self._config.drop_last and missing):
-            raise ConfigError(f"step {number} is after the end of the stream")
+                        traced[step].append(where | {"documents": self._documents(spans, with_ids=with_ids)})
+        for step, of_step in traced.items():
+            if not of_step or (self._config.drop_last and missing[step]):
+                raise ConfigError(f"step {step} is after the end of the stream")
         return traced
 
     def seen(self, documents: Collection[str], found: Found, steps: int) -> list[dict[str, Any]]:
