@@ -34,7 +34,7 @@ from .windows.token_rows import DocumentMaps
 from .windows.window import WindowCache, WindowMaker
 
 if TYPE_CHECKING:
-    from .batch.row_buffer import Collator, Reader
+    from .batch.rows import Collator, Reader
     from .config import StreamConfig
     from .order.mixture import Mixture
     from .position import Position, WorkerContext, WorkerShare

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..shards.extents.extent_table import runs
 from .batch.batch_keys import KEYS, Batch
 from .batch.collate import IGNORE
-from .batch.row_buffer import Collator
+from .batch.rows import Collator
 from .layout import DocumentLayout, Layout
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..weak_methods import weak_lru_cache
-from .batch.row_buffer import DocumentRows, RowBuffer, Rows
+from .batch.rows import DocumentRows, Rows
 from .order import RankStep, Sequences, Shuffle, derive_key, mix64
 from .order.interleave import GROUP, arrange
 from .order.mixture import Mixture
-from .windows.indexed_lanes import IndexedLanes, WindowOffset
+from .windows.indexed_lanes import IndexedLanes
+from .windows.row_buffer import RowBuffer, WindowOffset
 from .windows.token_rows import DocumentMaps, MappedTokenRows, TokenRows
 from .windows.window import WindowCache
 

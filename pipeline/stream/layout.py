@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .batch.collate import DocumentCollator, DrawnShifts, PackCollator, divisors_below
-from .batch.row_buffer import Collator, Reader, RowBuffer
+from .batch.rows import Collator, Reader
 from .indexed import BucketedDocuments, DocumentSequences, IndexedSource, PackedSequences, RandomOffsets, ReaderOptions
 from .windows.indexed_lanes import IndexedLanes
+from .windows.row_buffer import RowBuffer
 from .windows.window import Window
 
 _SPARE_WINDOWS = 8  # in memory, beyond one for each lane

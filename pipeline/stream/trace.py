@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
-from .batch.row_buffer import DocumentRows, Rows
+from .batch.rows import DocumentRows, Rows
 from .config import StreamConfig
 from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, Location

@@ -16,7 +16,7 @@ import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.batch.batch_keys import KEYS
 from pipeline.stream.batch.collate import IGNORE, DocumentCollator
-from pipeline.stream.batch.row_buffer import DocumentRows
+from pipeline.stream.batch.rows import DocumentRows
 from tests.helpers.shard_samples import make_documents, write_dataset, write_named
 from tests.stream.order_oracle import Options, Stream
 from tests.stream.order_samples import global_rows, numbered, written

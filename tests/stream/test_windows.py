@@ -18,12 +18,12 @@ import pipeline
 from pipeline.errors import CorruptShardError, TruncatedShardError
 from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME
-from pipeline.stream.batch.row_buffer import RowBuffer
 from pipeline.stream.lanes import TextWindowSize
 from pipeline.stream.order import Shuffle
 from pipeline.stream.sequential.lane import Lane
 from pipeline.stream.sequential.shard_windows import ShardWindows
 from pipeline.stream.windows.held_source import HeldSource
+from pipeline.stream.windows.row_buffer import RowBuffer
 from pipeline.stream.windows.window import WindowCache, WindowMaker
 from tests.helpers import interpreters
 from tests.helpers.extent_samples import edit_table

@@ -15,7 +15,7 @@ from ...notices import say_once
 from ...shards.extents.extent_table import runs
 from ..order import derive_key
 from .batch_keys import KEYS, Batch
-from .row_buffer import Collator, DocumentRows, Rows
+from .rows import Collator, DocumentRows, Rows
 from .transport import keep_freed_memory
 
 IGNORE = -100  # what torch's cross_entropy ignores by default

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..assemble import make_collator, make_reader
 from ..batch.collate import row_of, stack
-from ..batch.row_buffer import Reader
+from ..batch.rows import Reader
 from ..batch.transport import place_on_device, read_ahead, to_numpy, to_torch
 from ..config import StreamConfig
 from ..order import RankStep

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..assemble import make_mixture
-from ..batch.row_buffer import Reader
+from ..batch.rows import Reader
 from ..config import StreamConfig
 from ..lanes import NUMBERS, beginning
 from ..order.mixture import Mixture

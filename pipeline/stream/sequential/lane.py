@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.row_buffer import RowBuffer
 from ..lanes import Cursor, WindowStart
-from ..windows.token_rows import fill_row
+from ..windows.row_buffer import RowBuffer
 from ..windows.window import Window
 
 REJECTED_BY = "rejected by "  # followed by a reason, the name of a count
@@ -168,8 +167,8 @@ class Lane:
         """Fill a row with the next sequence; return how many tokens the sequence has."""
         if self._stride is None:
             window, begin, end = self._cut()
-            return fill_row([(window, begin)], buffer, row, end - begin)
-        size = fill_row(self._parts(), buffer, row, buffer.tokens.shape[1])
+            return buffer.fill(row, [(window, begin)], end - begin)
+        size = buffer.fill(row, self._parts(), buffer.tokens.shape[1])
         self._advance(self._stride)
         return size
 

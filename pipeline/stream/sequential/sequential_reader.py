@@ -13,11 +13,12 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...weak_methods import weakly
-from ..batch.row_buffer import DocumentRows, RowBuffer, Rows
+from ..batch.rows import DocumentRows, Rows
 from ..lanes import Cursor, Lanes, WindowStart, part_of_source
 from ..layout import Layout
 from ..order import RankStep
 from ..order.mixture import Mixture
+from ..windows.row_buffer import RowBuffer
 from .lane import REJECTED_BY, Lane, SequentialWindow, WindowReader
 
 _PATIENCE = 8  # epochs without a row for a process before this is an error, if the next epoch may have one

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..order import Sequences, Shuffle
+from .row_buffer import WindowOffset
 from .window import Key, Window, WindowCache
 
 _AHEAD = 8  # a lane's next window is requested when an eighth of its window is left, in time to load it
 
 Int = NDArray[np.int64]
-WindowOffset = tuple[Window, int]  # a window, and the unit in it at which a row begins
 
 
 class _Span(NamedTuple):

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ..batch.row_buffer import RowBuffer
 from ..function_identity import DocumentMap
-from .indexed_lanes import IndexedLanes, WindowOffset
+from .indexed_lanes import IndexedLanes
+from .row_buffer import RowBuffer, WindowOffset
 from .window import Window, join_masks
 
 Int = NDArray[np.int64]
-
-
-def fill_row(locations: Iterable[WindowOffset], buffer: RowBuffer, row: int, size: int) -> int:
-    """Fill a row with up to ``size`` tokens, from the first location to the end of its window, then from the next locations.
-
-    The rest of the row is zeros. Returns the number of tokens.
-    """
-    tokens, ends, done = buffer.tokens[row], [np.zeros(0, np.int64)], 0
-    for window, at in locations if size else ():
-        part = window.tokens[at : at + size - done]
-        stop = done + len(part)
-        tokens[done:stop] = part
-        if window.mask is not None:
-            buffer.mask(row, done, window.mask[at : at + len(part)])
-        if window.sources is not None:
-            buffer.name_sources(row, done, window.sources_inside(at, at + len(part)))
-        if buffer.ends is not None:
-            ends.append(window.ends_inside(at, at + len(part)) + done)
-        done = stop
-        if done == size:
-            break
-    tokens[done:] = 0
-    if buffer.ends is not None:
-        buffer.ends[row] = np.concatenate(ends)
-    return done
 
 
 class TokenRows:
@@ -62,19 +37,15 @@ class TokenRows:
         return existing if (existing < self.width).any() else None
 
     def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
-        width, tokens, ends = self.width, buffer.tokens, buffer.ends
+        width, tokens, put = self.width, buffer.tokens, buffer.put
         locations = self.lanes.locations(indices, positions)
         for row, (window, at), position in zip(rows, locations, positions.tolist(), strict=True):
-            if at + width <= len(window.tokens):
-                tokens[row] = window.tokens[at : at + width]
-                if window.mask is not None:
-                    buffer.mask(row, 0, window.mask[at : at + width])
-                if window.sources is not None:
-                    buffer.name_sources(row, 0, window.sources_inside(at, at + width))
-                if ends is not None:
-                    ends[row] = window.ends_inside(at, at + width)
+            if at + width > len(window.tokens):
+                buffer.fill(row, self._from(position), self.lanes.units_of_row(position))
+            elif buffer.ends is None and window.mask is None and window.sources is None:
+                tokens[row] = window.tokens[at : at + width]  # as `put` does, without the cost of a call
             else:
-                fill_row(self._from(position), buffer, row, self.lanes.units_of_row(position))
+                put(row, 0, window, at, width)
 
     def _from(self, position: int) -> Iterator[WindowOffset]:
         """Yield the location of a position, then the beginnings of the later windows."""
@@ -178,9 +149,7 @@ class MappedTokenRows(TokenRows):
         numbers = (indices % self.lanes.sequences.lanes).tolist()
         for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
             before, self._kept[lane] = self._kept.get(lane, {}), {}
-            fill_row(
-                self._documents(position, before, self._kept[lane]), buffer, row, self.lanes.units_of_row(position)
-            )
+            buffer.fill(row, self._documents(position, before, self._kept[lane]), self.lanes.units_of_row(position))
 
     def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
         """Yield the location of a position in its mapped document, then the beginnings of the next ones; fill ``kept``."""

@@ -100,52 +100,6 @@ class DocumentRows(NamedTuple):
         return cls([ids for ids, _ in documents], missing, masks, sources)
 
 
-class RowBuffer:
-    """Memory for rows of ``width`` tokens, filled in any order, and reused at each call of `begin`.
-
-    ``tokens``, ``masks`` and ``source_ids`` are as in `Rows`, and ``ends`` is its ``document_ends``.
-    """
-
-    masks: NDArray[np.uint8] | None = None
-    source_ids: NDArray[np.int64] | None = None
-
-    def __init__(self, width: int, dtype: np.dtype[Any], *, with_ends: bool) -> None:
-        self.tokens: NDArray[Any] = np.empty((0, width), dtype)
-        self.ends: list[NDArray[np.int64]] | None = [] if with_ends else None
-        self._memory = self.tokens
-
-    def begin(self, count: int) -> None:
-        """Make room for ``count`` rows."""
-        if len(self._memory) < count:
-            self._memory = np.empty((count, self.tokens.shape[1]), self.tokens.dtype)
-        self.tokens = self._memory[:count]
-        self.masks = self.source_ids = None
-        if self.ends is not None:
-            self.ends = [_NONE] * count
-
-    def mask(self, row: int, begin: int, mask: NDArray[np.uint8]) -> None:
-        """Set the mask of tokens of a row, from token ``begin`` on."""
-        if self.masks is None:
-            self.masks = np.ones(self.tokens.shape, np.uint8)
-        self.masks[row, begin : begin + len(mask)] = mask
-
-    def name_sources(self, row: int, begin: int, sources: NDArray[np.int64]) -> None:
-        """Set the sources of tokens of a row, from token ``begin`` on."""
-        if self.source_ids is None:
-            self.source_ids = np.zeros(self.tokens.shape, np.int64)
-        self.source_ids[row, begin : begin + len(sources)] = sources
-
-    def rows(self, existing: NDArray[np.int64] | None, sources: Sequence[int], filled: int | None = None) -> Rows:
-        """Return the first ``filled`` rows (None: all), with ``existing`` as `Rows.valid`. The others count as missing."""
-        tokens = self.tokens[:filled]
-        ends = None if self.ends is None else self.ends[:filled]
-        masks = None if self.masks is None else self.masks[:filled]
-        return Rows(tokens, ends, existing, len(self.tokens) - len(tokens), masks, sources, self.source_ids)
-
-
-_NONE = np.zeros(0, np.int64)
-
-
 R_out = TypeVar("R_out", covariant=True)
 R_in = TypeVar("R_in", contravariant=True)
 
