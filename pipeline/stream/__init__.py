@@ -2,10 +2,10 @@
 
 datasets/             ShardDataset, TextDataset, mix, open_dataset: the start of every stream; the kinds of sources
 stream.py             the chain: each method returns a new stream. Start here
-config.py             the settings of the chain, as one value
+settings.py           what the user asked for: the arguments of the chain, as one value
 schedule.py           weights of a mix in tokens, steps or shares of a run, as changes at sequences
 layout.py             the kinds of samples: packed, sampled, whole documents; their readers and collators
-shape.py              a config and its data -> the lanes, and the shape that a state holds
+stream_plan.py        a config and its data -> the lanes, and the shape that a state holds
 lanes.py              the lanes of a sequential stream: their number, their ranks, their windows and cursors
 train_val_split.py    the two parts of .split(val=)
 order/                the order as integer arithmetic; its docstring is the definition
@@ -14,13 +14,13 @@ indexed.py            readers of data whose counts are known in advance: they co
 sequential/           readers of data whose counts are unknown in advance: they keep a cursor for each lane
 assemble.py           a config and its data -> a reader: the one place that knows how each kind of data is read
 position.py           a position, and the part of a stream that a process iterates
-context.py            the slices of rows that a peer of context parallelism keeps
+context_parallel.py   the slices of rows that a peer of context parallelism keeps
 ranks.py              the rank of a process, and the agreement of ranks on the end of a stream
 state.py              a position as plain JSON, which any other stream refuses
 batch/                rows -> batches -> the device
 iteration/            positions, passes, iterators, the user's stages
 frameworks.py         stream.loader() and stream.rows() for training frameworks
-readers.py            refuses frameworks that would lose data or train on other labels
+framework_checks.py   refuses frameworks that would lose data or train on other labels
 arguments.py          checks of the users' arguments
 function_identity.py  a name for a function's source and values, for states
 fim.py                fill in the middle, for map_documents

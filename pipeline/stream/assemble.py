@@ -29,18 +29,18 @@ from .layout import PackLayout, SampleLayout
 from .order import Shuffle, derive_key
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
 from .sequential.sequential_reader import SequentialReader
-from .shape import sequential_lanes, stream_lanes
+from .stream_plan import sequential_lanes, stream_lanes
 from .windows.token_rows import DocumentMaps
 from .windows.window import WindowCache, WindowMaker
 
 if TYPE_CHECKING:
     from .batch.rows import Collator, Reader
-    from .config import StreamConfig
     from .order.mixture import Mixture
-    from .position import Position, WorkerContext, WorkerShare
-    from .sequential.catalogue import Catalogue
+    from .position import Position, Topology, WorkerShare
     from .sequential.shard_windows import ShardWindows
     from .sequential.text.text_windows import TextWindows
+    from .sequential.token_numbers import TokenNumbers
+    from .settings import StreamSettings
     from .windows.held_source import HeldSource
 
 _LEAST_OF_LANE = 4 << 20  # bytes for each lane: if lanes have fewer, more lanes shuffle worse
@@ -51,15 +51,17 @@ _FILTERED_DOCUMENTS = 64  # documents of shards in a window of a sequential stre
 _PIECE_BYTES = 128 << 10  # of such a window that a lane has in memory, if one document is not larger
 
 
-def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
+def make_collator(config: StreamSettings, size: int) -> Collator[Any]:
     """Make the collator of batches of ``size`` rows, which ``config.cut`` may cut into more.
 
     Packed ids for a device keep their stored width until they are on the device.
     """
     # Samples for the user's functions are int64, with -100 in place.
-    narrow = not config.steps and (config.stored or (config.device not in (None, "cpu") and not config.batch_steps))
+    narrow = not config.sample_stages and (
+        config.stored or (config.device not in (None, "cpu") and not config.batch_stages)
+    )
     dtype = config.sources.dtype if narrow and config.sources.dtype.kind == "u" else np.dtype(np.int64)
-    layout, peer = config.batch_layout(), config.context
+    layout, peer = config.batch_layout(), config.peer
     pieces = range(config.pieces) if peer is None or config.sliced else peer.rows(config.pieces)
     size *= len(pieces)
     collator = layout.collator(size, config.sources.eos_id, dtype, config.seed)
@@ -69,34 +71,34 @@ def make_collator(config: StreamConfig, size: int) -> Collator[Any]:
         collator = CutCollator(collator, [piece * config.cut for piece in pieces], config.cut * (config.pieces - 1))
     if peer is None or not config.sliced:
         return collator
-    from .context import ContextCollator  # loaded for context parallelism alone
+    from .context_parallel import ContextCollator  # loaded for context parallelism alone
 
     return ContextCollator(collator, peer)
 
 
 def make_reader(
-    config: StreamConfig,
+    config: StreamSettings,
     start: Position,
-    context: WorkerContext,
+    topology: Topology,
     share: WorkerShare,
-    catalogue: Catalogue | None = None,
+    token_numbers: TokenNumbers | None = None,
 ) -> Reader[Any]:
     """Make the reader of one worker of one rank from a position on.
 
-    With a ``catalogue``, a sequential reader returns the catalogue's numbers (int64) in place of ids.
+    With ``token_numbers``, a sequential reader returns these numbers (int64) in place of ids.
     """
-    if catalogue is None:
-        _warn_of_little_data(config, context)
+    if token_numbers is None:
+        _warn_of_little_data(config, topology)
     if config.sequential:
-        return _sequential_reader(config, start, context, share, catalogue)
-    _warn_of_shared_lanes(config, context)
+        return _sequential_reader(config, start, topology, share, token_numbers)
+    _warn_of_shared_lanes(config, topology)
     return _indexed_reader(config)
 
 
-def _warn_of_little_data(config: StreamConfig, context: WorkerContext) -> None:
+def _warn_of_little_data(config: StreamSettings, topology: Topology) -> None:
     """Warn once if a row or a batch of all ranks is larger than a source, so that it repeats the source or pads."""
-    layout, rows = config.stated_layout(), (config.batch_size or 1) * context.world_size
-    if context.rank or context.worker or not isinstance(layout, PackLayout | SampleLayout):
+    layout, rows = config.stated_layout(), (config.batch_size or 1) * topology.world_size
+    if topology.rank or topology.worker or not isinstance(layout, PackLayout | SampleLayout):
         return
     shares = config.changes[0][1] if config.sources.is_mix else {}
     for name, source in config.sources.by_name.items():
@@ -122,11 +124,11 @@ def _warn_of_little_data(config: StreamConfig, context: WorkerContext) -> None:
             )
 
 
-def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
+def _warn_of_shared_lanes(config: StreamSettings, topology: Topology) -> None:
     """Warn once if several ranks read each block: there are fewer lanes than ranks, though the data has windows for more."""
-    lanes, ranks = config.lane_count, context.world_size
+    lanes, ranks = config.lane_count, topology.world_size
     is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
-    if lanes == 1 or not is_shared or context.rank or context.worker:
+    if lanes == 1 or not is_shared or topology.rank or topology.worker:
         return
     size = sum(source.selected_extents.blocks().bytes for source in config.sources.counted.values())
     if size >= ranks * _LEAST_OF_LANE:
@@ -136,7 +138,7 @@ def _warn_of_shared_lanes(config: StreamConfig, context: WorkerContext) -> None:
         )
 
 
-def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
+def make_mixture(config: StreamSettings, world_size: int) -> Mixture | None:
     """Return which source of a mix serves each row, on ``world_size`` ranks; None for a single source.
 
     It counts rows as buckets arrange them.
@@ -153,7 +155,7 @@ def make_mixture(config: StreamConfig, world_size: int) -> Mixture | None:
 # Indexed streams.
 
 
-def _indexed_reader(config: StreamConfig) -> Reader[Any]:
+def _indexed_reader(config: StreamSettings) -> Reader[Any]:
     """Make the reader of one source, or of a mix."""
     layout, lanes, sources = config.stated_layout(), config.lane_count, []
     for name, source in config.sources.counted.items():
@@ -166,7 +168,7 @@ def _indexed_reader(config: StreamConfig) -> Reader[Any]:
 
 
 def _order(
-    config: StreamConfig, name: str, source: CountedData, lanes: int, seed: int | None, of_lanes: int
+    config: StreamSettings, name: str, source: CountedData, lanes: int, seed: int | None, of_lanes: int
 ) -> Shuffle:
     """Return the order in which ``lanes`` lanes read a source. All ``of_lanes`` lanes share the memory of windows.
 
@@ -180,7 +182,7 @@ def _order(
     return order
 
 
-def _windows(config: StreamConfig, source: CountedData, order: Shuffle, readers: int = 1) -> WindowCache:
+def _windows(config: StreamSettings, source: CountedData, order: Shuffle, readers: int = 1) -> WindowCache:
     """Return the windows of one of ``readers`` that read a source."""
     sources = len(config.sources.by_name)
     spare = config.stated_layout().spare_windows(sources)
@@ -191,7 +193,7 @@ def _windows(config: StreamConfig, source: CountedData, order: Shuffle, readers:
     return WindowCache(maker, spare, sources * readers)
 
 
-def _sources_of_shards(config: StreamConfig, source: CountedData) -> NDArray[np.int64] | None:
+def _sources_of_shards(config: StreamSettings, source: CountedData) -> NDArray[np.int64] | None:
     """Return the number of the source of each shard; None if documents need no source, as in a mix, where rows have it."""
     if config.sources.is_mix or not config.stated_layout().source:
         return None
@@ -199,7 +201,7 @@ def _sources_of_shards(config: StreamConfig, source: CountedData) -> NDArray[np.
     return np.array([names.index(name) for name in source.sources_of_shards], np.int64)
 
 
-def _document_maps(config: StreamConfig) -> DocumentMaps | None:
+def _document_maps(config: StreamSettings) -> DocumentMaps | None:
     maps = config.document_maps
     return DocumentMaps(maps, config.sources.dtype, config.vocab_size) if maps else None
 
@@ -208,53 +210,53 @@ def _document_maps(config: StreamConfig) -> DocumentMaps | None:
 
 
 def _sequential_reader(
-    config: StreamConfig, start: Position, context: WorkerContext, share: WorkerShare, catalogue: Catalogue | None
+    config: StreamSettings, start: Position, topology: Topology, share: WorkerShare, token_numbers: TokenNumbers | None
 ) -> SequentialReader:
     """Make the reader of a worker's lanes.
 
     Raises ``ConfigError`` if ranks and workers cannot share the lanes, ``StateError`` if the position lacks some of them.
     """
-    layout, sources, world_size = config.stated_layout(), config.sources, context.world_size
+    layout, sources, world_size = config.stated_layout(), config.sources, topology.world_size
     if layout.source and not sources.is_mix:
         raise ConfigError(
             "source=True names the sources within a dataset only if the stream is indexed: remove the filter, the map of other "
             "lengths or best fit, or mix the sources: pipeline.mix(ShardDataset(...).sources(), temperature=1)"
         )
-    if any(sources.live) and context.workers > 1:
+    if any(sources.live) and topology.workers > 1:
         raise ConfigError(
-            f"a live source has one lane on each rank, which {context.workers} workers of a DataLoader cannot share; use "
+            f"a live source has one lane on each rank, which {topology.workers} workers of a DataLoader cannot share; use "
             "num_workers=0, and .prefetch(n) to read ahead, or num_workers=1"
         )
     lanes = sequential_lanes(config, world_size)
     lanes.check(world_size, share.every, is_shuffled=config.seed is not None)
     first = start.pass_number * (config.epochs or 1)
     saved = beginning(first, lanes.count, len(sources.by_name)) if start.lanes is None else start.lanes
-    local = lanes.local(context.rank, world_size, start.sequence_index // lanes.rows + share.skip, share.every)
+    local = lanes.local(topology.rank, world_size, start.sequence_index // lanes.rows + share.skip, share.every)
     if missing := [lane for lane in local if str(lane) not in saved]:
         raise missing_lanes(missing, lanes.count)
     cursors = {lane: saved[str(lane)] for lane in local}
     epochs = None if config.epochs is None else first + config.epochs
     readers = [
-        _window_reader(config, number, lanes, context, cursors, epochs, traced=catalogue is not None)
+        _window_reader(config, number, lanes, topology, cursors, epochs, traced=token_numbers is not None)
         for number in range(len(sources.by_name))
     ]
     return SequentialReader(
         readers,
-        partial(_cut, config, catalogue),
+        partial(_cut, config, token_numbers),
         cursors,
         lanes=lanes,
         layout=layout,
-        buffer=layout.buffer(sources.dtype if catalogue is None else np.dtype(np.int64)),
+        buffer=layout.buffer(sources.dtype if token_numbers is None else np.dtype(np.int64)),
         bounded=config.epochs is not None,
         mixture=config.mixture(lanes.count),
     )
 
 
 def _window_reader(
-    config: StreamConfig,
+    config: StreamSettings,
     number: int,
     lanes: Lanes,
-    context: WorkerContext,
+    topology: Topology,
     cursors: dict[int, Cursor],
     epochs: int | None,
     *,
@@ -278,8 +280,8 @@ def _window_reader(
         from .sequential.text.text_windows import LiveWindows  # loaded for text alone
 
         options |= {
-            "rank": context.rank,
-            "ranks": context.world_size,
+            "rank": topology.rank,
+            "ranks": topology.world_size,
             "window": _text_window(config, source, lanes.count),
         }
         return LiveWindows(source, seed=seed_of(), **options)
@@ -300,7 +302,7 @@ def _window_reader(
 
 
 def _windows_of_shards(
-    config: StreamConfig,
+    config: StreamSettings,
     source: CountedData,
     of_lanes: int,
     lanes: Lanes,
@@ -325,7 +327,7 @@ def _windows_of_shards(
 
 
 def _windows_of_text(
-    config: StreamConfig, source: TextData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
+    config: StreamSettings, source: TextData, of_lanes: int, lanes: Lanes, seed: int | None, **options: Any
 ) -> TextWindows:
     """Return the windows of a text source. All readers share the memory and open files that are allotted to each lane."""
     from .sequential.text.text_windows import TextWindows  # loaded for text alone
@@ -334,7 +336,7 @@ def _windows_of_text(
     return TextWindows(source, lanes=lanes, sources=len(config.sources.by_name) * of_lanes // lanes.count, **options)
 
 
-def _text_window(config: StreamConfig, source: TextData, lanes: int) -> TextWindowSize:
+def _text_window(config: StreamSettings, source: TextData, lanes: int) -> TextWindowSize:
     packed = config.stated_layout().sequence_stride if config.best_fit else None
     options: dict[str, Any] = {"is_shuffled": config.seed is not None, "window": config.window, "best_fit": packed}
     return source.window_size(lanes, len(config.sources.by_name), **options)
@@ -346,20 +348,20 @@ def _window_start(cursor: Cursor) -> WindowStart:
 
 
 def _cut(
-    config: StreamConfig, catalogue: Catalogue | None, source: int, lane: int, made: SequentialWindow
+    config: StreamSettings, token_numbers: TokenNumbers | None, source: int, lane: int, made: SequentialWindow
 ) -> SequentialWindow:
     """Return a lane's window after the user's functions, and cut into sequences unless these run on into the next window."""
     layout, window = config.stated_layout(), made.window
     if (maps := _document_maps(config)) is not None:
         window = maps.window(window)
-    if catalogue is not None:
-        window = catalogue.numbered(list(config.sources.by_name)[source], window)
+    if token_numbers is not None:
+        window = token_numbers.numbered(list(config.sources.by_name)[source], window)
     key = None
     if layout.best_fit and config.seed is not None:
         epoch, cycle, round = made.start
         round = 0 if isinstance(round, str) else round  # a live source may write its state in several ways
         key = derive_key("best fit", config.seed, lane, epoch, cycle, round)
     cut, cuts = layout.cut(window, key)
-    if catalogue is not None:
-        catalogue.watch(window, cut)
+    if token_numbers is not None:
+        token_numbers.watch(window, cut)
     return made._replace(window=cut, cuts=cuts)

@@ -16,10 +16,10 @@ from torch.utils.data import IterableDataset
 from ..errors import ConfigError
 from .batch.batch_keys import KEYS
 from .batch.collate import IGNORE
-from .config import StreamConfig
+from .framework_checks import check_frameworks_of_loader
 from .iteration.iterator import StreamIterator
 from .iteration.stream_position import StreamPosition
-from .readers import refuse_reader_of_loader
+from .settings import StreamSettings
 
 ENDLESS_LENGTH = 2**31  # the ``len()`` of a loader of an endless stream
 
@@ -41,7 +41,7 @@ class Loader(IterableDataset[Any]):
 
     def __init__(
         self,
-        config: StreamConfig,
+        config: StreamSettings,
         position: StreamPosition,
         keys: str | Callable[[Any], Any] | None,
         length: int | None,
@@ -68,7 +68,7 @@ class Loader(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of a pass; the call ends an earlier iterator."""
-        refuse_reader_of_loader(self, self._config, keyed=self._map is not _unchanged)
+        check_frameworks_of_loader(self, self._config, keyed=self._map is not _unchanged)
         if self._repeat:
             self.close()
             self._position = StreamPosition(self._config)
@@ -146,7 +146,7 @@ class Loader(IterableDataset[Any]):
 KeyMap = Callable[[Any], Any]
 
 
-def key_map(keys: str | KeyMap | None, config: StreamConfig, *, rows: bool = False) -> KeyMap:
+def key_map(keys: str | KeyMap | None, config: StreamSettings, *, rows: bool = False) -> KeyMap:
     """Return the function that ``keys`` name, for batches or ``rows``; ``ConfigError`` if they do not suit the stream."""
     if keys is None:
         return _unchanged

@@ -19,7 +19,7 @@ from .position import MAX_NUMBER
 from .schedule import Schedule, parse_tokens
 
 if TYPE_CHECKING:
-    from .config import StreamConfig
+    from .settings import StreamSettings
 
 _COLUMNS = 40  # of the chart
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -89,7 +89,7 @@ def _table(sources: Mapping[str, Row]) -> list[str]:
     return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in cells]
 
 
-def make_plan(config: StreamConfig, tokens: Any, max_epochs: Any, on_cap: str) -> MixPlan:
+def make_plan(config: StreamSettings, tokens: Any, max_epochs: Any, on_cap: str) -> MixPlan:
     """Return the plan of a mix for a run of ``tokens`` tokens; ``ConfigError`` if it exceeds a cap, or cannot be counted."""
     check_choice("on_cap", on_cap, "refuse", "renormalize")
     sources = config.sources
@@ -177,7 +177,7 @@ def _lowered_at(weights: Weights, factors: Mapping[str, Fraction]) -> Weights | 
     return {name: Fraction(rows, PERIOD) for name, rows in quotas(shares).items()}
 
 
-def _count(config: StreamConfig, tokens: int) -> MixPlan:
+def _count(config: StreamSettings, tokens: int) -> MixPlan:
     """Return the plan of the first ``tokens`` tokens of a mix.
 
     The rows of an indexed mix are exact. A sequential mix is counted as one lane, since its lanes depend on the batch. The result
@@ -231,7 +231,7 @@ def _count(config: StreamConfig, tokens: int) -> MixPlan:
     )
 
 
-def _row_at(config: StreamConfig, tokens: int) -> int:
+def _row_at(config: StreamSettings, tokens: int) -> int:
     """Return how many rows hold ``tokens`` tokens on average under the weights."""
     row, left = 0, Fraction(tokens)
     for (begin, weights), (end, _) in pairwise([*config.changes, (MAX_NUMBER, {})]):

@@ -33,7 +33,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerContext:
+class Topology:
     """Worker ``worker`` of ``workers`` (0 of 1 outside a loader's workers) of rank ``rank`` of ``world_size``."""
 
     rank: int

@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
 from ..errors import ConfigError, StateError
-from .config import StreamConfig
-from .position import WorkerContext
+from .position import Topology
+from .settings import StreamSettings
 
 if TYPE_CHECKING:
-    from .context import ContextPeer
+    from .context_parallel import ContextPeer
 
 
 # The variables in which launchers state the number of processes that run this program, and the rank of each: torchrun, Slurm
@@ -82,12 +82,12 @@ class Ranks:
         self.peer = peer
         self._carried: _Carried | None = None
 
-    def context(self) -> WorkerContext:
+    def topology(self) -> Topology:
         """Return rank and worker of this process at the beginning of an iteration."""
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         rank, world_size = self._known() or (0, 1)
-        return WorkerContext(rank, world_size, worker, workers)
+        return Topology(rank, world_size, worker, workers)
 
     def refuse_unknown(self) -> None:
         """Raise ``ConfigError`` if rank and world size are unknown, but there may be several ranks.
@@ -111,7 +111,7 @@ class Ranks:
                 ".shard(rank, world_size); .shard(0, 1) reads the whole stream on purpose"
             )
 
-    def refuse_later_group(self, began: WorkerContext) -> None:
+    def refuse_later_group(self, began: Topology) -> None:
         """Raise ``ConfigError`` if a process group made after ``began`` gives this process another rank or world size."""
         if self.stated is not None or get_worker_info() is not None:
             return
@@ -176,9 +176,9 @@ _group: tuple[Any, Any] | None = None  # the default group, and a group of the s
 log = logging.getLogger("pipeline")
 
 
-def ranks_agree(config: StreamConfig, context: WorkerContext) -> bool:
+def ranks_agree(config: StreamSettings, topology: Topology) -> bool:
     """Say whether the ranks of a stream must agree on its end: it is bounded, and no rank knows the lanes of others."""
-    return config.sequential and config.epochs is not None and context.world_size > 1
+    return config.sequential and config.epochs is not None and topology.world_size > 1
 
 
 class StreamEnd:
@@ -192,10 +192,10 @@ class StreamEnd:
     Raises ``ConfigError`` if ranks must agree and cannot.
     """
 
-    def __init__(self, config: StreamConfig, context: WorkerContext) -> None:
+    def __init__(self, config: StreamSettings, topology: Topology) -> None:
         self.gave_nothing = True  # until a rank has a row
         self._drop_last = config.drop_last
-        self._agree, self._group = ranks_agree(config, context), config.group
+        self._agree, self._group = ranks_agree(config, topology), config.group
         why = ""
         if get_worker_info() is not None:
             why = "which a worker of a DataLoader cannot; use num_workers=0"
@@ -205,7 +205,7 @@ class StreamEnd:
             why = "so nothing is read ahead and no stage drops items; remove .prefetch() and .apply()"
         if self._agree and why:
             raise ConfigError(
-                f"epochs={config.epochs} on {context.world_size} ranks: at each step, ranks agree on the end of text, filters "
+                f"epochs={config.epochs} on {topology.world_size} ranks: at each step, ranks agree on the end of text, filters "
                 f"and best-fit packing, {why}, or end the stream by .take(n) instead of epochs"
             )
 

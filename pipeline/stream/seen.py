@@ -16,18 +16,18 @@ import numpy as np
 from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
-from .config import StreamConfig
 from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, RandomOffsets
 from .iteration.passes import Passes
 from .order.interleave import GROUP
-from .position import Position, WorkerContext, WorkerShare
+from .position import Position, Topology, WorkerShare
+from .settings import StreamSettings
 from .trace import Found, ReadTrace, check_traceable, listings, span_of
 from .windows.indexed_lanes import IndexedLanes
 
 
 def seen(
-    config: StreamConfig,
+    config: StreamSettings,
     world_size: int,
     position: Position,
     documents: Collection[str],
@@ -60,7 +60,7 @@ def seen(
 class Seen:
     """Finds the rows of the first ``steps`` steps of an indexed stream that contain documents."""
 
-    def __init__(self, config: StreamConfig, world_size: int, steps: int) -> None:
+    def __init__(self, config: StreamSettings, world_size: int, steps: int) -> None:
         self._config, self._world_size = config, world_size
         self._passes = Passes(config, world_size)
         self._steps = min(steps, self._passes.most_steps)
@@ -71,7 +71,7 @@ class Seen:
 
     def spans(self, found: Found) -> Iterator[dict[str, Any]]:
         """Yield the spans of documents, each with its row."""
-        reader: Any = make_reader(self._config, Position(0), WorkerContext(0, self._world_size), WorkerShare(0, 1))
+        reader: Any = make_reader(self._config, Position(0), Topology(0, self._world_size), WorkerShare(0, 1))
         try:
             for number, (name, places) in enumerate(found.items()):
                 data = self._config.sources.counted[name]

@@ -25,14 +25,14 @@ from typing import Any
 
 from ..errors import StateError
 from .arguments import MAX_ROWS
-from .config import StreamConfig
 from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from .layout import DocumentLayout
 from .order.interleave import GROUP
 from .order.mixture import exact_weights, weights_from_json, weights_to_json
-from .position import MAX_NUMBER, Position, WorkerContext
+from .position import MAX_NUMBER, Position, Topology
 from .schedule import Schedule
-from .shape import sequential_lanes, shape, stream_lanes
+from .settings import StreamSettings
+from .stream_plan import sequential_lanes, shape, stream_lanes
 
 STATE_VERSION = 3
 _VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and counts epochs instead of passes
@@ -65,49 +65,49 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
 _REPR.maxlist = _REPR.maxdict = 40
 
 
-def to_state(position: Position, config: StreamConfig, context: WorkerContext) -> dict[str, Any]:
+def to_state(position: Position, config: StreamSettings, topology: Topology) -> dict[str, Any]:
     """Return a position and the shape of its stream as JSON. Later changes of the position do not change the result."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.pass_number}
     part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
-    part["step"] = _to_leaf(_step(position.rows_taken, config, context)) if position.rows_taken else None
+    part["step"] = _to_leaf(_step(position.rows_taken, config, topology)) if position.rows_taken else None
     if position.skip:
         part["skip"] = position.skip
-    if context.workers > 1:
-        part["workers"] = context.workers
+    if topology.workers > 1:
+        part["workers"] = topology.workers
     if config.sequential:
-        count = sequential_lanes(config, context.world_size).count
+        count = sequential_lanes(config, topology.world_size).count
         lanes = position.lanes or beginning(
             position.pass_number * (config.epochs or 1), count, len(config.sources.live)
         )
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
     if config.sources.is_mix:
         part["weights"] = _to_leaf(position.weights or _stated_weights(config))
-    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(shape(config, context.world_size))}
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(shape(config, topology.world_size))}
     names = config.applied
     if not names:
         return state | part
-    part |= {"bound_to": position.bound_to, "world_size": context.world_size}
-    return {**state, f"rank_{context.rank}": {"+".join(names): part}}
+    part |= {"bound_to": position.bound_to, "world_size": topology.world_size}
+    return {**state, f"rank_{topology.rank}": {"+".join(names): part}}
 
 
-def from_state(state: object, config: StreamConfig, context: WorkerContext) -> Position:
+def from_state(state: object, config: StreamSettings, topology: Topology) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError``, naming the field and both values, if the state has another version or shape, other stages, or
     belongs to another rank. It also raises if lanes are missing, except in a worker, which needs only some.
     """
-    saved = parse_state(state, context.rank)
-    _refuse_other_shape(saved.shape, saved.sequence_index, config, context)
-    if saved.workers != context.workers:
+    saved = parse_state(state, topology.rank)
+    _refuse_other_shape(saved.shape, saved.sequence_index, config, topology)
+    if saved.workers != topology.workers:
         raise StateError(
             f"a loader of {saved.workers} workers saved this state, which has one worker's part of the position, but it is "
-            f"loaded with {context.workers}; load it with num_workers={saved.workers}, or save stream.state_dict(batches=n) "
+            f"loaded with {topology.workers}; load it with num_workers={saved.workers}, or save stream.state_dict(batches=n) "
             "instead, which any number of workers loads"
         )
-    if saved.bound_to is not None and (saved.rank, saved.world_size) != (context.rank, context.world_size):
+    if saved.bound_to is not None and (saved.rank, saved.world_size) != (topology.rank, topology.world_size):
         raise StateError(
             f"stage {saved.bound_to} drops items, so this state belongs to rank {saved.rank} of "
-            f"{saved.world_size}, but this is rank {context.rank} of {context.world_size}"
+            f"{saved.world_size}, but this is rank {topology.rank} of {topology.world_size}"
         )
     takes = [str(number) for number in config.takes]
     if sorted(saved.given) != sorted(takes) and (saved.given or saved.sequence_index > 0):
@@ -118,12 +118,12 @@ def from_state(state: object, config: StreamConfig, context: WorkerContext) -> P
     return Position(
         saved.sequence_index,
         saved.skip,
-        _rows_taken(saved.step, config, context),
+        _rows_taken(saved.step, config, topology),
         _pass_number(saved, config),
         saved.given,
         saved.bound_to,
-        _weights(saved.weights, config, context) if config.sources.is_mix else None,
-        _lanes(saved.lanes, config, context) if config.sequential else None,
+        _weights(saved.weights, config, topology) if config.sources.is_mix else None,
+        _lanes(saved.lanes, config, topology) if config.sequential else None,
     )
 
 
@@ -217,11 +217,9 @@ def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
     return rank, part
 
 
-def _refuse_other_shape(
-    saved: dict[str, Any], sequence_index: int, config: StreamConfig, context: WorkerContext
-) -> None:
+def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, config: StreamSettings, topology: Topology) -> None:
     """Raise ``StateError`` for the first field that differs, causes before effects. ``epochs`` may be larger than before."""
-    current = shape(config, context.world_size)
+    current = shape(config, topology.world_size)
     for field in {**_CAUSES, **current, **saved}:
         before, now = (fields.get(field, _CAUSES.get(field)) for fields in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
@@ -242,7 +240,7 @@ def _refuse_other_shape(
             )
 
 
-def _pass_number(saved: SavedState, config: StreamConfig) -> int:
+def _pass_number(saved: SavedState, config: StreamSettings) -> int:
     """Return the pass in which a state was saved; ``StateError`` if an earlier release cut that pass differently."""
     number, epochs = saved.start_epoch or 0, config.epochs
     if saved.version > 2 or saved.start_epoch is None or epochs is None:
@@ -258,24 +256,24 @@ def _pass_number(saved: SavedState, config: StreamConfig) -> int:
     return number // epochs
 
 
-def _step(rows_taken: int, config: StreamConfig, context: WorkerContext) -> dict[str, int]:
+def _step(rows_taken: int, config: StreamSettings, topology: Topology) -> dict[str, int]:
     """Return a position inside a step: the number of rows that the rank has taken, and the values that decide which rows."""
     return {
         "taken": rows_taken,
-        "rank": context.rank,
-        "world_size": context.world_size,
+        "rank": topology.rank,
+        "world_size": topology.world_size,
         "batch_size": config.batch_size or 1,
     }
 
 
-def _rows_taken(saved: dict[str, int] | None, config: StreamConfig, context: WorkerContext) -> int:
+def _rows_taken(saved: dict[str, int] | None, config: StreamSettings, topology: Topology) -> int:
     """Return how many rows of its step this rank had taken; ``StateError`` if it would now take other rows of the step."""
     if saved is None:
         return 0
     rows_taken = saved.get("taken", 0)
     if not 0 < rows_taken < (config.batch_size or 1):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
-    current = _step(rows_taken, config, context)
+    current = _step(rows_taken, config, topology)
     for field in current:
         if saved.get(field) != current[field]:
             raise StateError(
@@ -368,12 +366,12 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _stated_weights(config: StreamConfig) -> list[list[Any]]:
+def _stated_weights(config: StreamSettings) -> list[list[Any]]:
     """Return the weights in a mix's state before ``set_weights``: none if a schedule states them, which the shape holds."""
     return [] if isinstance(config.weights, Schedule) else weights_to_json(config.weights)
 
 
-def _weights(schedule: list[list[Any]] | None, config: StreamConfig, context: WorkerContext) -> list[list[Any]] | None:
+def _weights(schedule: list[list[Any]] | None, config: StreamSettings, topology: Topology) -> list[list[Any]] | None:
     """Return the changed weights in a state; None if unchanged. ``StateError`` if they are not weights of this mix's sources."""
     if schedule == _stated_weights(config):
         return schedule or None
@@ -390,7 +388,7 @@ def _weights(schedule: list[list[Any]] | None, config: StreamConfig, context: Wo
             sound = starts == sorted(starts) and weights_to_json(exact, served) == schedule
             rows, lanes = [sum(_number("weights", count) for count in lane) for lane in served], 0
             if starts[0] or served:
-                lanes = stream_lanes(config, context.world_size)
+                lanes = stream_lanes(config, topology.world_size)
                 sound &= {*map(len, served)} == {len(names)} and {*rows} == {config.row_of_change(starts[0], lanes)}
             sound &= len(served) == lanes
     except (TypeError, ValueError, AttributeError, ZeroDivisionError, IndexError):  # ConfigError is a ValueError
@@ -400,8 +398,8 @@ def _weights(schedule: list[list[Any]] | None, config: StreamConfig, context: Wo
     return schedule
 
 
-def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: WorkerContext) -> dict[str, Cursor]:
-    lanes = sequential_lanes(config, context.world_size)
+def _lanes(cursors: dict[str, Cursor] | None, config: StreamSettings, topology: Topology) -> dict[str, Cursor]:
+    lanes = sequential_lanes(config, topology.world_size)
     if cursors is None:
         raise StateError(f"lanes are missing in the state of a sequential stream; {_EDIT_CURE}")
     names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.sources.live)
@@ -414,7 +412,7 @@ def _lanes(cursors: dict[str, Cursor] | None, config: StreamConfig, context: Wor
             source, field = divmod(index, NUMBERS)
             if not (config.sources.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
-    missing = [lane for lane in lanes.local(context.rank, context.world_size) if str(lane) not in cursors]
-    if missing and context.workers == 1:
+    missing = [lane for lane in lanes.local(topology.rank, topology.world_size) if str(lane) not in cursors]
+    if missing and topology.workers == 1:
         raise missing_lanes(missing, lanes.count)
     return cursors

@@ -2,7 +2,7 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds a frozen ``StreamConfig`` and a position. Every ``iter()`` begins at that position.
+A stage holds a frozen ``StreamSettings`` and a position. Every ``iter()`` begins at that position.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .arguments import (
     parse_device,
     parse_shift,
 )
-from .config import Map, StreamConfig, Take
+from .framework_checks import check_frameworks
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.progress import metrics_of
 from .iteration.stream_position import StreamPosition
 from .layout import DocumentLayout, PackLayout, SampleLayout
-from .readers import refuse_reader
+from .settings import Map, StreamSettings, Take
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -78,7 +78,7 @@ class Stream(IterableDataset[Any]):
     (torch.Size([2, 8]), torch.int64, 16)
     """
 
-    def __init__(self, config: StreamConfig) -> None:
+    def __init__(self, config: StreamSettings) -> None:
         self._config = config
         self._position = StreamPosition(config)
 
@@ -394,7 +394,7 @@ class Stream(IterableDataset[Any]):
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
-        if dtype == "stored" and self._config.steps:
+        if dtype == "stored" and self._config.sample_stages:
             raise ConfigError(
                 "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
                 "after .batch(), or remove dtype='stored'"
@@ -411,7 +411,7 @@ class Stream(IterableDataset[Any]):
         """
         if not callable(function):
             raise ConfigError(f"map needs a function, got {type(function).__name__}")
-        return self._with_step(Map(function), "map", function)
+        return self._with_stage(Map(function), "map", function)
 
     def apply(self, stage: Callable[[Iterator[Any]], Iterator[Any]]) -> Stream:
         """Run a stage of your own: ``stage`` gets the iterator of the items before it, and returns an iterator.
@@ -436,7 +436,7 @@ class Stream(IterableDataset[Any]):
         """
         if not callable(stage):
             raise ConfigError(f"a stage must be callable with an iterator, got {type(stage).__name__}")
-        return self._with_step(stage, "apply", stage)
+        return self._with_stage(stage, "apply", stage)
 
     def take(self, count: int) -> Stream:
         """End the stream after ``count`` batches of each rank; without ``batch`` before it, after ``count`` global sequences.
@@ -452,7 +452,7 @@ class Stream(IterableDataset[Any]):
         count = check_integer("count", count, least=0, most=MAX_STEPS)
         config = self._config
         if not config.counts_items:
-            return self._with_step(Take(count), "take", count)
+            return self._with_stage(Take(count), "take", count)
         name = "take" if config.batch_size is None else "take_batches"
         before = getattr(config, name)
         return self._with(f".take({count})", **{name: count if before is None else min(count, before)})
@@ -499,7 +499,7 @@ class Stream(IterableDataset[Any]):
         if world_size is None:
             given, context = mesh_parts(rank, context)
         if context is not None:
-            from .context import ContextPeer  # loaded for context parallelism alone
+            from .context_parallel import ContextPeer  # loaded for context parallelism alone
 
             peer = ContextPeer(*context_part(context), slices)
         elif slices != "zigzag":
@@ -511,7 +511,7 @@ class Stream(IterableDataset[Any]):
         written = [] if world_size is None else [f"{given}, {world_size}"]
         written += [] if peer is None else [f"context=({peer.rank}, {peer.size})"]
         written += [] if slices == "zigzag" else [f"slices={slices!r}"]
-        stated = {"rank": given, "world_size": world_size or 1, "group": group, "context": peer}
+        stated = {"rank": given, "world_size": world_size or 1, "group": group, "peer": peer}
         return self._with(f".shard({', '.join(written)})", **stated)
 
     def to(self, device: str | torch.device) -> Stream:
@@ -605,21 +605,21 @@ class Stream(IterableDataset[Any]):
                 "and state the size there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
             )
         divided = self._config.rank is not None and self._config.world_size > 1
-        if divided or self._config.context is not None:
+        if divided or self._config.peer is not None:
             call = next(call for call in reversed(self._config.calls) if call.startswith(".shard("))
             raise ConfigError(f".rows() gives the whole stream, which the framework divides among ranks; remove {call}")
         from .frameworks import key_map  # a plain loop does not need it
 
         function = key_map(keys, self._config, rows=True)
-        steps = self._config.steps if keys is None else (*self._config.steps, Map(function))
+        stages = self._config.sample_stages if keys is None else (*self._config.sample_stages, Map(function))
         call = _call("rows", {"keys": keys})
         keyed = keys if isinstance(keys, str) else "own" if keys else ""
-        return self._with(call, steps=steps, rank=0, world_size=1, whole_rows=True, keyed=keyed)
+        return self._with(call, sample_stages=stages, rank=0, world_size=1, whole_rows=True, keyed=keyed)
 
     # Iteration and position
 
     def __iter__(self) -> Iterator[Any]:
-        self._refuse_reader()
+        self._check_frameworks()
         return self._position.iterate()
 
     @property
@@ -749,7 +749,7 @@ class Stream(IterableDataset[Any]):
         >>> stream.state_dict()["sequence_index"], len(list(stream))
         (32, 16)
         """
-        self._refuse_reader()
+        self._check_frameworks()
         self._position.set_epoch(epoch)
 
     def skip(self, batches: int) -> None:
@@ -945,23 +945,23 @@ class Stream(IterableDataset[Any]):
         return f"{config.sources!r}{''.join(config.calls)}\n  {config.sources.sizes()}; {seed}; {epochs}; {at}"
 
     def __getstate__(self) -> dict[str, Any]:
-        self._refuse_reader()  # a spawned worker does not see what its parent iterates
+        self._check_frameworks()  # a spawned worker does not see what its parent iterates
         return self.__dict__
 
-    def _refuse_reader(self) -> None:
-        peers = 1 if self._config.context is None else self._config.context.size
-        refuse_reader(self, self._config, Stream, self._position.world_size * peers)
+    def _check_frameworks(self) -> None:
+        peers = 1 if self._config.peer is None else self._config.peer.size
+        check_frameworks(self, self._config, Stream, self._position.world_size * peers)
 
     def _with(self, call: str, **changes: Any) -> Stream:
         """Return a stream at its start with these fields of its config changed, and the text of the ``call`` added."""
         config = replace(self._config, calls=(*self._config.calls, call), **changes)
-        if config.context is not None and config.layout is not None:
-            config.context.check(config.batch_layout(), config.pieces)
+        if config.peer is not None and config.layout is not None:
+            config.peer.check(config.batch_layout(), config.pieces)
         return Stream(config)
 
-    def _with_step(self, step: Any, method: str, argument: Any) -> Stream:
+    def _with_stage(self, step: Any, method: str, argument: Any) -> Stream:
         self._before_device(method)
-        name = "steps" if self._config.batch_size is None else "batch_steps"
+        name = "sample_stages" if self._config.batch_size is None else "batch_stages"
         written = repr(argument) if method == "take" else getattr(argument, "__qualname__", type(argument).__qualname__)
         return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
 
@@ -1003,7 +1003,7 @@ class Stream(IterableDataset[Any]):
             (isinstance(layout, DocumentLayout), "whole documents", "use .pack(seq_len)"),
             (layout.best_fit, "rows of whole documents", "remove best_fit=True"),
             (layout.drawn_shift, "rows whose labels have a drawn shift", "set shift=1"),
-            (bool(self._config.steps), "samples of .map() and .apply()", "write these after .batch()"),
+            (bool(self._config.sample_stages), "samples of .map() and .apply()", "write these after .batch()"),
             (
                 layout.longest and layout.longest % cut,
                 f"rows of {layout.longest} tokens",
@@ -1032,7 +1032,7 @@ class Stream(IterableDataset[Any]):
                     f".{method}() comes once: {layout} already says what a sample is; remove one of the two"
                 )
             later = later[later.index(layout) :]
-        elif not config.steps and config.batch_size is None:
+        elif not config.sample_stages and config.batch_size is None:
             return
         raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
 

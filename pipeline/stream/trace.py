@@ -1,7 +1,7 @@
 """The documents in each row of a global step, and which tokens of each.
 
 Rows of an indexed stream are computed. A sequential stream is read from its position to the step, with a number in place of
-each token (`sequential.catalogue`).
+each token (`sequential.token_numbers`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
 from .batch.rows import DocumentRows, Rows
-from .config import StreamConfig
 from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, Location
 from .iteration.passes import Passes
 from .order import RankStep
-from .position import MAX_NUMBER, Position, WorkerContext, WorkerShare
-from .sequential.catalogue import Catalogue, TokenSpan
+from .position import MAX_NUMBER, Position, Topology, WorkerShare
+from .sequential.token_numbers import TokenNumbers, TokenSpan
+from .settings import StreamSettings
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
@@ -39,7 +39,7 @@ class _Origin(NamedTuple):
 
 
 def trace(
-    config: StreamConfig,
+    config: StreamSettings,
     world_size: int,
     position: Position,
     step: int,
@@ -54,7 +54,7 @@ def trace(
 
 
 def trace_steps(
-    config: StreamConfig,
+    config: StreamSettings,
     world_size: int,
     position: Position,
     steps: Collection[int],
@@ -72,7 +72,7 @@ def trace_steps(
     return {step: trace.step(step, ranks, with_ids=with_ids) for step in steps}
 
 
-def check_traceable(config: StreamConfig) -> None:
+def check_traceable(config: StreamSettings) -> None:
     """Raise ``ConfigError`` if a stage of the user may drop items."""
     if not config.counts_items:
         raise ConfigError(
@@ -94,7 +94,7 @@ def listings() -> Callable[[IndexedLanes, int, int], WindowListing]:
 class Trace:
     """Finds the documents in the rows of any step of an indexed stream on ``world_size`` ranks, in the run of ``position``."""
 
-    def __init__(self, config: StreamConfig, world_size: int, position: Position) -> None:
+    def __init__(self, config: StreamSettings, world_size: int, position: Position) -> None:
         self._config, self._world_size, self._position = config, world_size, position
         self._listing = listings()
 
@@ -102,7 +102,7 @@ class Trace:
         """Return the rows of some ranks in a step."""
         config, world_size = self._config, self._world_size
         begin, size, start = Passes(config, world_size).step(number, self._position)
-        reader: Any = make_reader(config, start, WorkerContext(0, world_size), WorkerShare(0, 1))
+        reader: Any = make_reader(config, start, Topology(0, world_size), WorkerShare(0, 1))
         try:
             traced, origins = list[dict[str, Any]](), list[_Origin]()
             for rank in ranks:
@@ -166,7 +166,7 @@ class ReadTrace:
     ``progress`` shows how many steps were read. Raises ``ConfigError`` for live sources, which cannot be read again.
     """
 
-    def __init__(self, config: StreamConfig, world_size: int, position: Position, progress: Progress) -> None:
+    def __init__(self, config: StreamSettings, world_size: int, position: Position, progress: Progress) -> None:
         if any(config.sources.live):
             raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
         if position.rows_taken:
@@ -194,12 +194,12 @@ class ReadTrace:
         traced, missing = {number: list[dict[str, Any]]() for number in numbers}, dict.fromkeys(numbers, 0)
         with self._progress.bar("trace", len(ranks) * (last + 1 - self._first), "steps") as advance:
             for rank in ranks:
-                for step, rows, catalogue in self._steps(rank, last + 1):
+                for step, rows, token_numbers in self._steps(rank, last + 1):
                     advance(1)
                     if step not in traced:
                         continue
                     missing[step] += rows.missing
-                    for where, spans in self._rows(rank, step, rows, catalogue):
+                    for where, spans in self._rows(rank, step, rows, token_numbers):
                         traced[step].append(where | {"documents": self._documents(spans, with_ids=with_ids)})
         for step, of_step in traced.items():
             if not of_step or (self._config.drop_last and missing[step]):
@@ -215,12 +215,12 @@ class ReadTrace:
         end, drop_last, traced = min(steps, self._most), self._config.drop_last, list[dict[str, Any]]()
         with self._progress.bar("read", end * self._world_size, "steps") as advance:
             for rank in range(self._world_size):
-                for step, rows, catalogue in self._steps(rank, end):
+                for step, rows, token_numbers in self._steps(rank, end):
                     advance(1)
                     if rows.missing and (drop_last or not rows.existing):
                         end = step if drop_last else end  # the first rank that lacks a row ends the stream of all ranks
                         break
-                    for where, spans in self._rows(rank, step, rows, catalogue):
+                    for where, spans in self._rows(rank, step, rows, token_numbers):
                         own = [
                             span.origin in places[span.source] if span.source in places else span.origin.id in ids
                             for span in spans
@@ -230,26 +230,26 @@ class ReadTrace:
                             traced += ({"step": step} | where | each for each, is_it in pairs if is_it)
         return [span for span in traced if span["step"] < end]
 
-    def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, Catalogue]]:
-        """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and the catalogue of the numbers."""
-        config, world_size, catalogue = self._config, self._world_size, Catalogue()
-        reader: Any = make_reader(config, self._position, WorkerContext(rank, world_size), WorkerShare(0, 1), catalogue)
+    def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, TokenNumbers]]:
+        """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and these numbers."""
+        config, world_size, token_numbers = self._config, self._world_size, TokenNumbers()
+        reader: Any = make_reader(config, self._position, Topology(rank, world_size), WorkerShare(0, 1), token_numbers)
         try:
             for step in range(self._first, stop):
-                catalogue.begin_step()
+                token_numbers.begin_step()
                 begin = step * self._size
                 length = self._size if self._end is None else min(self._size, self._end - begin)
                 rows = reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size)))
-                yield step, rows, catalogue
+                yield step, rows, token_numbers
         finally:
             reader.close()
 
     def _rows(
-        self, rank: int, step: int, rows: Rows | DocumentRows, catalogue: Catalogue
+        self, rank: int, step: int, rows: Rows | DocumentRows, token_numbers: TokenNumbers
     ) -> Iterator[tuple[dict[str, Any], list[TokenSpan]]]:
         begin, longest = step * self._size + rank * (self._config.batch_size or 1), self._config.stated_layout().longest
         for row, numbers in enumerate(rows.existing):
-            spans = list(catalogue.spans(numbers[:longest]))
+            spans = list(token_numbers.spans(numbers[:longest]))
             name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
             yield {"rank": rank, "row": row, "sequence_index": begin + row, **name}, spans
 

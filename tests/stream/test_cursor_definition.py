@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pipeline
 from pipeline.errors import ConfigError
 from pipeline.stream.iteration.items import make_items
-from pipeline.stream.position import WorkerContext
+from pipeline.stream.position import Topology
 from pipeline.stream.sequential.text.assignment import WHOLE, EpochAssignment, FilePart
 from pipeline.stream.sequential.text.block_scan import BlockScan
 from pipeline.stream.state import from_state
@@ -89,11 +89,11 @@ def check(case: Case, batch: dict[str, Any], expected: list[tuple[Tokens, Tokens
         assert labels == []
 
 
-def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], context: WorkerContext) -> Iterator[Any]:
+def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], topology: Topology) -> Iterator[Any]:
     """Yield what one worker of a loader makes of a stream that goes on from a state."""
     config = stream._config
-    start = replace(from_state(state, config, WorkerContext(context.rank, context.world_size)), skip=context.worker)
-    return (item for _, item in make_items(config, start, context)[1])
+    start = replace(from_state(state, config, Topology(topology.rank, topology.world_size)), skip=topology.worker)
+    return (item for _, item in make_items(config, start, topology)[1])
 
 
 def divisors(number: int) -> list[int]:
@@ -178,8 +178,8 @@ def resumes(case: Case, whole: list[Any], steps: int, data: Any) -> None:
         assert stream.state_dict() == merged
         workers = [iter(stream)]
         if count > 1:
-            contexts = [WorkerContext(rank, others, number, count) for number in range(count)]
-            workers = [items_of_worker(stream, merged, context) for context in contexts]
+            topologies = [Topology(rank, others, number, count) for number in range(count)]
+            workers = [items_of_worker(stream, merged, topology) for topology in topologies]
         for step, expected in enumerate(whole[stop:]):
             check(case, next(workers[step % count]), expected[rank * share : (rank + 1) * share])
         if len(whole) < steps:

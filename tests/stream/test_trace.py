@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.progress import Progress
-from pipeline.stream.sequential.catalogue import Catalogue
+from pipeline.stream.sequential.token_numbers import TokenNumbers
 from pipeline.stream.windows.window import Window
 from tests.helpers.shard_samples import EOS
 from tests.helpers.text_samples import make_texts
@@ -281,17 +281,17 @@ def test_a_row_names_its_source_and_its_documents_their_shards(full: Path) -> No
 
 
 def test_a_window_is_forgotten_a_step_after_the_last_lane_dropped_it() -> None:
-    catalogue, ids = Catalogue(), np.arange(3, dtype="<u2")
+    numbering, ids = TokenNumbers(), np.arange(3, dtype="<u2")
     kept = weakref.ref(ids)
-    window = catalogue.numbered("", Window(ids, np.array([0, 3]), origins=["a"]))
-    catalogue.watch(window, window)
+    window = numbering.numbered("", Window(ids, np.array([0, 3]), origins=["a"]))
+    numbering.watch(window, window)
     del ids
-    catalogue.begin_step()
-    assert [span.origin for span in catalogue.spans(window.tokens)] == ["a"]
+    numbering.begin_step()
+    assert [span.origin for span in numbering.spans(window.tokens)] == ["a"]
     numbers = window.tokens.copy()
     del window
-    assert [span.origin for span in catalogue.spans(numbers)] == ["a"]  # of rows that were read in this step
-    catalogue.begin_step()
+    assert [span.origin for span in numbering.spans(numbers)] == ["a"]  # of rows that were read in this step
+    numbering.begin_step()
     assert kept() is None
 
 

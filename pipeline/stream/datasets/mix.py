@@ -8,9 +8,9 @@ from typing import Any
 
 from ...errors import ConfigError, value_text
 from ..arguments import check_choice, check_integer
-from ..config import StreamConfig
 from ..order.mixture import Changes, exact_weights, temperature_weights
 from ..schedule import Schedule
+from ..settings import StreamSettings
 from ..stream import Stream
 from .sources.sources import Source, Sources
 
@@ -73,7 +73,7 @@ def mix(
         changes = weights.for_sources(list(mixed.by_name))
     else:
         changes = _changes(weights, list(mixed.by_name))
-    return Stream(StreamConfig(sources=mixed, weights=changes, stopping_strategy=stopping_strategy))
+    return Stream(StreamSettings(sources=mixed, weights=changes, stopping_strategy=stopping_strategy))
 
 
 def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source:
@@ -90,7 +90,7 @@ def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source
             f"source {name!r} ends after epochs={config.epochs}, but each source of a mix starts again after its epoch: "
             "remove epochs=, and end the mix by stopping_strategy= or .take(n)"
         )
-    if config.sources.is_mix or config != StreamConfig(sources=config.sources, epochs=config.epochs):
+    if config.sources.is_mix or config != StreamSettings(sources=config.sources, epochs=config.epochs):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
     [source] = config.sources.by_name.values()
     return source

@@ -13,7 +13,7 @@ from ...errors import ConfigError
 from ...notices import warn
 from ...objects.request_options import TIMEOUT, TRIES
 from ..arguments import check_flag, check_integer, check_optional, parse_eos_id, parse_request_options
-from ..config import StreamConfig
+from ..settings import StreamSettings
 from ..stream import Stream
 from .sources.counted_data import CountedData
 from .sources.holdout import parse_share
@@ -25,7 +25,7 @@ class Documents(Stream):
     """A dataset of documents, which can be split."""
 
     def __init__(self, data: CountedData, *, epochs: int | None) -> None:
-        super().__init__(StreamConfig(sources=Sources({"": data}), epochs=epochs))
+        super().__init__(StreamSettings(sources=Sources({"": data}), epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:

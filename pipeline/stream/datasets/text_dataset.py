@@ -11,8 +11,8 @@ from ...errors import ConfigError, InputError
 from ...notices import warn
 from ...objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..arguments import check_flag, check_optional, parse_request_options
-from ..config import StreamConfig
 from ..function_identity import identified
+from ..settings import StreamSettings
 from ..stream import Stream
 from .sources.holdout import parse_share
 from .sources.sources import Sources
@@ -29,7 +29,7 @@ class Texts(Stream):
     """A dataset of raw text, which can be split."""
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
-        super().__init__(StreamConfig(sources=Sources({"": data}), epochs=epochs))
+        super().__init__(StreamSettings(sources=Sources({"": data}), epochs=epochs))
         self._data = data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:

@@ -16,10 +16,10 @@ from ..assemble import make_collator, make_reader
 from ..batch.collate import row_of, stack
 from ..batch.rows import Reader
 from ..batch.transport import place_on_device, read_ahead, to_numpy, to_torch
-from ..config import StreamConfig
 from ..order import RankStep
-from ..position import Position, WorkerContext, WorkerShare
+from ..position import Position, Topology, WorkerShare
 from ..ranks import StreamEnd, ranks_agree
+from ..settings import StreamSettings
 from .passes import Passes, item_count
 from .user_stages import Positioned, UserStages
 
@@ -27,28 +27,28 @@ log = logging.getLogger("pipeline")
 
 
 def make_items(
-    config: StreamConfig, position: Position, context: WorkerContext
+    config: StreamSettings, position: Position, topology: Topology
 ) -> tuple[Reader[Any], Iterator[Positioned]]:
     """Return the reader of one worker, and the items made from its rows, from ``position`` on."""
-    passes = Passes(config, context.world_size)
-    end = StreamEnd(config, context)
-    stages = UserStages(config, position, context, None if passes.bounded else passes.epoch)
+    passes = Passes(config, topology.world_size)
+    end = StreamEnd(config, topology)
+    stages = UserStages(config, position, topology, None if passes.bounded else passes.epoch)
     divides = config.counts_items and not (config.sequential and config.epochs is not None)
     # Otherwise each worker makes all items of its rank and yields every n-th: a stage may drop items, or it is unknown in
     # advance which lanes of a bounded sequential stream end first.
-    share = WorkerShare(position.skip, context.workers) if divides else WorkerShare(0, 1)
-    reader = make_reader(config, position, context, share)
-    items = _made(config, reader, end, position, _steps(config, share, position, context))
-    items = stages.run(config.steps, 0, items)
-    if config.steps and config.batch_size is not None:
+    share = WorkerShare(position.skip, topology.workers) if divides else WorkerShare(0, 1)
+    reader = make_reader(config, position, topology, share)
+    items = _made(config, reader, end, position, _steps(config, share, position, topology))
+    items = stages.run(config.sample_stages, 0, items)
+    if config.sample_stages and config.batch_size is not None:
         items = _stacked(items, config)
-    items = stages.run(config.batch_steps, len(config.steps), items)
+    items = stages.run(config.batch_stages, len(config.sample_stages), items)
     if not divides:
-        items = islice(items, position.skip, None, context.workers)
+        items = islice(items, position.skip, None, topology.workers)
     ahead = config.prefetch
     if ahead is None:
         on_gpu = config.device is not None and config.device.startswith("cuda")
-        ahead = 2 if on_gpu and not ranks_agree(config, context) else 0
+        ahead = 2 if on_gpu and not ranks_agree(config, topology) else 0
     if ahead:
         items = read_ahead(items, ahead)
     if config.device not in (None, "cpu"):
@@ -58,10 +58,14 @@ def make_items(
 
 
 def _made(
-    config: StreamConfig, reader: Reader[Any], end: StreamEnd, position: Position, steps: Iterator[tuple[RankStep, int]]
+    config: StreamSettings,
+    reader: Reader[Any],
+    end: StreamEnd,
+    position: Position,
+    steps: Iterator[tuple[RankStep, int]],
 ) -> Iterator[Positioned]:
     """Yield a batch of each step, or its rows as samples if they are batched later, each with the position after it."""
-    size, batches = config.batch_size or 1, config.batch_size is not None and not config.steps
+    size, batches = config.batch_size or 1, config.batch_size is not None and not config.sample_stages
     collate = make_collator(config, size if batches else 1)
     after = partial(Position, weights=position.weights, pass_number=position.pass_number)
     first, made = position.rows_taken, deque[Positioned]()
@@ -90,31 +94,31 @@ def _made(
 
 
 def _steps(
-    config: StreamConfig, share: WorkerShare, position: Position, context: WorkerContext
+    config: StreamSettings, share: WorkerShare, position: Position, topology: Topology
 ) -> Iterator[tuple[RankStep, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
-    size = (config.batch_size or 1) * context.world_size
+    size = (config.batch_size or 1) * topology.world_size
     start, count = position.sequence_index, None
-    begin_of_pass, end = Passes(config, context.world_size).bounds(position)
+    begin_of_pass, end = Passes(config, topology.world_size).bounds(position)
     if end is None:
         begin_of_pass = 0
     else:
-        count = item_count(config, begin_of_pass, start, end, context)
-        if config.drop_last and context.rank == share.skip == 0 and end > start:
+        count = item_count(config, begin_of_pass, start, end, topology)
+        if config.drop_last and topology.rank == share.skip == 0 and end > start:
             lost, whole = (end - start) % size, end - begin_of_pass
             log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
-    period, aligned = config.rank_period(context.world_size), size if config.sequential else 1
+    period, aligned = config.rank_period(topology.world_size), size if config.sequential else 1
     number = share.skip
     while count is None or number < count:
         begin = start + number * size
         length = size if end is None else max(0, min(size, end - begin))
         # A position of a sequential stream is a multiple of its global batch.
         after = begin + -(-length // aligned) * aligned
-        yield RankStep(begin, length, context.rank, context.world_size, period, begin_of_pass), after
+        yield RankStep(begin, length, topology.rank, topology.world_size, period, begin_of_pass), after
         number += share.every
 
 
-def _stacked(samples: Iterator[Positioned], config: StreamConfig) -> Iterator[Positioned]:
+def _stacked(samples: Iterator[Positioned], config: StreamSettings) -> Iterator[Positioned]:
     """Group samples into batches; if stages dropped some, the last batch of a bounded stream is smaller."""
     while rows := list(islice(samples, config.batch_size)):
         batch = stack([item for _, item in rows])

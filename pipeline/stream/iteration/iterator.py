@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 from ...errors import StateError
 from ..batch.transport import WorkerBatch
-from ..position import Position, WorkerContext
+from ..position import Position, Topology
 from ..ranks import Ranks
 from .progress import IterationProgress
 from .shared_bookmark import SharedBookmark
@@ -29,7 +29,7 @@ class StreamIterator:
         self,
         items: Iterator[Positioned],
         progress: IterationProgress,
-        context: WorkerContext,
+        topology: Topology,
         ranks: Ranks,
         shared: SharedBookmark,
     ) -> None:
@@ -37,7 +37,7 @@ class StreamIterator:
         self.moved_by: str | None = None  # the call that moved the stream before this iterator began
         self._items = items
         self._error: Exception | None = None  # that ended the iterator
-        self._context, self._ranks, self._shared = context, ranks, shared
+        self._topology, self._ranks, self._shared = topology, ranks, shared
         self._generation = shared.memory.generation
         self._process = os.getpid()  # that begins the iterator
         self._in_worker = get_worker_info() is not None
@@ -49,7 +49,7 @@ class StreamIterator:
     def __next__(self) -> Any:
         if self._error is not None:  # StopIteration would look like the end of the data to a loop that skips errors
             raise self._error.with_traceback(None)
-        self._ranks.refuse_later_group(self._context)
+        self._ranks.refuse_later_group(self._topology)
         progress = self.progress
         if os.getpid() != self._process and progress.began is not None:
             raise StateError(
@@ -75,7 +75,7 @@ class StreamIterator:
             if progress.finished and self._shared.memory.generation == self._generation:
                 self._shared.note_end()
             raise
-        others = self._context.workers - 1
+        others = self._topology.workers - 1
         progress.position = replace(position, skip=others) if others else position
         progress.items += 1
         if isinstance(item, dict):

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from ...errors import ConfigError
-from ..config import StreamConfig
 from ..lanes import NUMBERS
 from ..order import RankStep, Sequences
-from ..position import MAX_NUMBER, Position, WorkerContext
-from ..shape import sequential_lanes
+from ..position import MAX_NUMBER, Position, Topology
+from ..settings import StreamSettings
+from ..stream_plan import sequential_lanes
 
 
 class Passes:
@@ -26,7 +26,7 @@ class Passes:
     An ``endless`` stream is ended neither by ``epochs`` nor by ``take``.
     """
 
-    def __init__(self, config: StreamConfig, world_size: int) -> None:
+    def __init__(self, config: StreamSettings, world_size: int) -> None:
         self._config = config
         self._world_size = world_size
         limits = [] if config.take is None else [config.take]
@@ -61,7 +61,7 @@ class Passes:
         start = number * sequences.pass_size
         return start, start + min([sequences.labelled, *([] if self._take_limit is None else [self._take_limit])])
 
-    def length(self, context: WorkerContext) -> int:
+    def length(self, topology: Topology) -> int:
         """Return how many items a rank gets in a whole pass; ``TypeError`` if their number is unknown or the pass endless."""
         config = self._config
         if config.layout is None:
@@ -76,7 +76,7 @@ class Passes:
         end = self.bounds(Position(0))[1]
         if end is None:
             raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
-        return item_count(config, 0, 0, end, context)
+        return item_count(config, 0, 0, end, topology)
 
     def step(self, number: int, position: Position) -> tuple[int, int, Position]:
         """Return the first sequence of global step ``number`` of a run, its number of sequences, and the start of its pass.
@@ -178,12 +178,12 @@ class Passes:
         return len(position.lanes or ()) == sequential_lanes(self._config, self._world_size).count
 
 
-def item_count(config: StreamConfig, pass_begin: int, start: int, end: int, context: WorkerContext) -> int:
+def item_count(config: StreamSettings, pass_begin: int, start: int, end: int, topology: Topology) -> int:
     """Return how many batches, or sequences without ``batch``, a rank gets from sequences ``start`` to ``end`` of a pass."""
-    left, step = max(0, end - start), (config.batch_size or 1) * context.world_size
+    left, step = max(0, end - start), (config.batch_size or 1) * topology.world_size
     if config.batch_size is None:
         whole, rest = divmod(left, step)
-        period = config.rank_period(context.world_size)
-        last = RankStep(end - rest, rest, context.rank, context.world_size, period, pass_begin)
+        period = config.rank_period(topology.world_size)
+        last = RankStep(end - rest, rest, topology.rank, topology.world_size, period, pass_begin)
         return whole + len(last)
     return left // step if config.drop_last else -(-left // step)

@@ -10,18 +10,18 @@ from typing import Any
 
 from ..assemble import make_mixture
 from ..batch.rows import Reader
-from ..config import StreamConfig
 from ..lanes import NUMBERS, beginning
 from ..order.mixture import Mixture
 from ..position import Position
 from ..sequential.sequential_reader import lane_stats
+from ..settings import StreamSettings
 from .passes import Passes
 
 
 class IterationProgress:
     """The position, counts and times of an iterator. They remain after the iterator is gone."""
 
-    def __init__(self, config: StreamConfig, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
+    def __init__(self, config: StreamSettings, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
         self.items = 0
         self.tokens = 0
@@ -91,7 +91,7 @@ def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]:
+def stats_of(reader: Reader[Any] | None, config: StreamSettings) -> dict[str, Any]:
     """Return the counts of a reader, or zeros without a reader."""
     if reader is not None:
         return reader.stats()
@@ -100,7 +100,7 @@ def stats_of(reader: Reader[Any] | None, config: StreamConfig) -> dict[str, Any]
 
 def stats_at(
     position: Position,
-    config: StreamConfig,
+    config: StreamSettings,
     world_size: int,
     mixture: Mixture | None,
     tokens_read: Sequence[int] | None,

@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from ...errors import ConfigError, StateError
-from ..position import Position, WorkerContext
+from ..position import Position, Topology
 from .bookmark import Bookmark
 from .worker_counts import MAX_WORKERS, WorkerCounts
 
@@ -179,10 +179,10 @@ class SharedBookmark:
             self.memory.workers[info.id].read = -1
             self.counts.begin()
 
-    def note_rest(self, context: WorkerContext, number: int, begin: int, is_empty: bool) -> None:
+    def note_rest(self, topology: Topology, number: int, begin: int, is_empty: bool) -> None:
         """Note the pass that this worker loaded, where its rest of it begins, and whether the rest has no item."""
-        worker = self.memory.workers[context.worker]
-        self.memory.count, worker.number, worker.begin, worker.is_empty = context.workers, number, begin, is_empty
+        worker = self.memory.workers[topology.worker]
+        self.memory.count, worker.number, worker.begin, worker.is_empty = topology.workers, number, begin, is_empty
 
     def nothing_left(self) -> bool:
         """Say whether the loaded rests of all workers are empty, and of one pass."""

@@ -14,12 +14,12 @@ from torch.utils.data import get_worker_info
 from ...errors import ConfigError, StateError
 from ...notices import say_once
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
-from ..config import StreamConfig
 from ..order.mixture import PERIOD, Changes, Served, exact_weights, quotas, weights_from_json, weights_to_json
-from ..position import MAX_NUMBER, Position, WorkerContext
+from ..position import MAX_NUMBER, Position, Topology
 from ..ranks import Ranks
-from ..shape import stream_lanes
+from ..settings import StreamSettings
 from ..state import from_state, to_state
+from ..stream_plan import stream_lanes
 from .bookmark import Bookmark
 from .items import make_items
 from .iterator import StreamIterator
@@ -34,9 +34,9 @@ _KEPT_CHANGES = 8  # of weights, in a state
 class StreamPosition:
     """The position at which every ``iter()`` of a stream begins, and the iterators, several of which may run at once."""
 
-    def __init__(self, config: StreamConfig) -> None:
+    def __init__(self, config: StreamSettings) -> None:
         self._config = config
-        self._ranks = Ranks(config.stated_topology, config.context)
+        self._ranks = Ranks(config.stated_topology, config.peer)
         self._shared = SharedBookmark()
         # The state that a StatefulDataLoader loaded into this worker, until the worker begins there.
         self._worker_bookmark: Bookmark | None = None
@@ -48,7 +48,7 @@ class StreamPosition:
     @property
     def world_size(self) -> int:
         """The number of ranks that share the stream."""
-        return self._ranks.context().world_size
+        return self._ranks.topology().world_size
 
     @property
     def passes(self) -> Passes:
@@ -72,9 +72,9 @@ class StreamPosition:
 
     def length(self) -> int:
         """Return how many items a rank gets in a whole pass."""
-        return self.passes.length(self._ranks.context())
+        return self.passes.length(self._ranks.topology())
 
-    def config_at(self, position: Position) -> StreamConfig:
+    def config_at(self, position: Position) -> StreamSettings:
         """Return the config with the weights that hold at a position."""
         if position.weights is None:
             return self._config
@@ -105,30 +105,30 @@ class StreamPosition:
         self._ranks.refuse_unknown()
         self._shared.leave_parent()
         self._shared.forget_end()
-        context, passes = self._ranks.context(), self.passes
+        topology, passes = self._ranks.topology(), self.passes
         worker_bookmark, self._worker_bookmark = self._worker_bookmark, None
         bookmark = worker_bookmark or self._bookmark()
         position = bookmark.start(passes)
         if worker_bookmark is None:
             self._shared.memory.whole = bookmark.ended
             if get_worker_info() is not None:
-                position = replace(position, skip=context.worker)
+                position = replace(position, skip=topology.worker)
         config = self.config_at(position)
-        reader, items = make_items(config, position, context)
+        reader, items = make_items(config, position, topology)
         progress = self._progress = IterationProgress(config, self.world_size, position, reader)
         if worker_bookmark is not None:
             begin = position.sequence_index * (config.batch_size or 1) + position.rows_taken
-            begin = begin * context.workers + position.skip
+            begin = begin * topology.workers + position.skip
             number = bookmark.number
-            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(context, number, begin, is_empty))
+            items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(topology, number, begin, is_empty))
         if not bookmark.next_read[1] and (bookmark.epoch is not None or worker_bookmark is not None):
-            items = self._or_next_pass(items, progress, context, worker_bookmark)
-        iterator = StreamIterator(items, progress, context, self._ranks, self._shared)
+            items = self._or_next_pass(items, progress, topology, worker_bookmark)
+        iterator = StreamIterator(items, progress, topology, self._ranks, self._shared)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
         return iterator
 
     def _or_next_pass(
-        self, items: Iterator[Positioned], progress: IterationProgress, context: WorkerContext, loaded: Bookmark | None
+        self, items: Iterator[Positioned], progress: IterationProgress, topology: Topology, loaded: Bookmark | None
     ) -> Iterator[Positioned]:
         """Return the rest of a pass, or the items that follow it if this worker has none in the rest.
 
@@ -137,11 +137,11 @@ class StreamPosition:
         the next pass follows. Workers that start at one common position, and find no item of their own, look for items of the
         others.
         """
-        shared, worker = self._shared, context.worker
+        shared, worker = self._shared, topology.worker
 
         def begin(position: Position) -> Iterator[Positioned]:
             progress.position = position
-            progress.reader, following = make_items(self.config_at(position), position, context)
+            progress.reader, following = make_items(self.config_at(position), position, topology)
             return following
 
         def of_later_pass(before: int) -> Position:
@@ -150,10 +150,10 @@ class StreamPosition:
             return replace(position, skip=shared.items_of_later_pass() + before)
 
         def is_read() -> bool:
-            if context.workers == 1 or (loaded is not None and not shared.items_of_later_pass()):
+            if topology.workers == 1 or (loaded is not None and not shared.items_of_later_pass()):
                 return loaded is None or shared.nothing_left()
             position = replace(progress.position, skip=0) if loaded is None else of_later_pass(0)
-            alone = replace(context, worker=0, workers=1)
+            alone = replace(topology, worker=0, workers=1)
             return next(make_items(self.config_at(position), position, alone)[1], None) is None
 
         def rest() -> Iterator[Positioned]:
@@ -179,10 +179,10 @@ class StreamPosition:
     def save(self, batches: int | None) -> dict[str, Any]:
         """Return the state of the current position, or of the position ``batches`` after the start of ``iter()``."""
         if batches is not None:
-            return to_state(self._after(batches), self._config, self._ranks.context())
+            return to_state(self._after(batches), self._config, self._ranks.topology())
         counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
         self.refuse_hidden(counting, ", or use torchdata's StatefulDataLoader")
-        return to_state(self.current, self._config, self._ranks.context())
+        return to_state(self.current, self._config, self._ranks.topology())
 
     def refuse_hidden(self, counting: str, last: str = "") -> None:
         """Raise ``StateError`` if a loader's workers handed out the latest items."""
@@ -235,7 +235,7 @@ class StreamPosition:
     def load(self, state: dict[str, Any]) -> None:
         self._refuse_live("load_state_dict")
         passes = self.passes
-        number, position, at_end = passes.pass_of(from_state(state, self._config, self._ranks.context()))
+        number, position, at_end = passes.pass_of(from_state(state, self._config, self._ranks.topology()))
         bookmark = self._bookmark()
         if (info := get_worker_info()) is None:
             self._move(bookmark.load(number, position, at_end), "load_state_dict")
@@ -325,7 +325,7 @@ class StreamPosition:
         self._move(self._bookmark().move(replace(position, weights=written)), "set_weights")
 
     def _without_early_changes(
-        self, before: StreamConfig, changed: Changes, position: Position, lanes: int
+        self, before: StreamSettings, changed: Changes, position: Position, lanes: int
     ) -> tuple[Changes, Served]:
         """Return the changes that a state keeps: the latest ones, and all since the beginning of a pass, which may be read again.
 

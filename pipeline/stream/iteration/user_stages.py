@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from ...errors import ConfigError
-from ..config import Map, StreamConfig, Take, stage_name
-from ..position import Position, WorkerContext
+from ..position import Position, Topology
 from ..sequential.sequential_reader import LongSearch
+from ..settings import Map, StreamSettings, Take, stage_name
 
 Positioned = tuple[Position, Any]  # an item, with the position after it
 
@@ -28,10 +28,10 @@ class UserStages:
     """
 
     def __init__(
-        self, config: StreamConfig, start: Position, context: WorkerContext, epoch_of: Callable[[Position], int] | None
+        self, config: StreamSettings, start: Position, topology: Topology, epoch_of: Callable[[Position], int] | None
     ) -> None:
         self.start = start
-        self.context = context
+        self.topology = topology
         self.epoch_of = epoch_of
         self.takes = config.takes
         self.dropping: str | None = None  # a stage that yielded fewer or more items than it took
@@ -49,7 +49,7 @@ class UserStages:
 
     def ranks_may_differ(self, number: int) -> bool:
         """Say whether several ranks may see unequally many items at a stage, since the stream or a ``take`` before it ends."""
-        return self.context.world_size > 1 and (self.epoch_of is None or any(take < number for take in self.takes))
+        return self.topology.world_size > 1 and (self.epoch_of is None or any(take < number for take in self.takes))
 
     def _counted(self, count: int, number: int, items: Iterator[Positioned]) -> Iterator[Positioned]:
         """Yield items until ``count`` were yielded since the pass began. Too few items on one of several ranks are an error."""
@@ -62,8 +62,8 @@ class UserStages:
             else:
                 if self.dropping is not None and self.ranks_may_differ(number):
                     raise ConfigError(
-                        f"the stream ended after {given} of the {count} items of .take() on rank {self.context.rank} of "
-                        f"{self.context.world_size}, since stage {self.dropping} drops items and the stream is bounded; make "
+                        f"the stream ended after {given} of the {count} items of .take() on rank {self.topology.rank} of "
+                        f"{self.topology.world_size}, since stage {self.dropping} drops items and the stream is bounded; make "
                         "it endless (no epochs=), or take fewer, else ranks take unequally many steps"
                     )
                 return
@@ -127,7 +127,7 @@ class _AppliedStage:
         """Note that items were dropped; ``ConfigError`` if ranks would then take unequally many steps."""
         self._stages.dropping = self._name
         if self._must_be_even:
-            ranks = self._stages.context.world_size
+            ranks = self._stages.topology.world_size
             raise ConfigError(
                 f"stage {self._name} drops or adds items of a bounded stream, so its {ranks} ranks would take unequally many "
                 "steps and some wait forever; make the stream endless (no epochs=) and end it by .take(n) after that stage, "
@@ -146,7 +146,7 @@ class _AppliedStage:
             return
         if self._since is None:  # items may begin in the middle of an epoch, which does not count then
             self._since = epoch_of(self._gave_at) - (self._gave_at.sequence_index == 0)
-        patience = 1 if self._stages.context.world_size == 1 else _EPOCHS_OF_A_PART
+        patience = 1 if self._stages.topology.world_size == 1 else _EPOCHS_OF_A_PART
         if epoch_of(self._position) - self._since > patience:
             epochs = "a whole epoch" if patience == 1 else f"{patience} epochs"
             raise ConfigError(

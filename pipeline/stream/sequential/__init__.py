@@ -2,7 +2,7 @@
 
 lane.py               a lane: its windows in memory, and where its next sequence begins
 sequential_reader.py  the rows that a rank takes of each step
-catalogue.py          the documents of tokens, for traces
+token_numbers.py      the documents of tokens, for traces
 text/                 windows of raw text
 shard_windows.py      windows of documents of shards
 

@@ -31,7 +31,7 @@ class TokenSpan(NamedTuple):
     ids: NDArray[Any]
 
 
-class Catalogue:
+class TokenNumbers:
     """The windows whose tokens were numbered: those in the memory of lanes, and those that lanes dropped in the last step."""
 
     def __init__(self) -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
-from .config import StreamConfig
 from .lanes import Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout
 from .order.mixture import weights_to_json
 from .schedule import Schedule
+from .settings import StreamSettings
 
 ORDER = 2  # the version of the order of documents; a state of another version is refused
 
 
-def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
+def sequential_lanes(config: StreamSettings, world_size: int) -> Lanes:
     """Return the lanes of a sequential stream. The source with most documents decides; text is read to count documents.
 
     Raises ``ConfigError`` for lanes that the rows of a global batch cannot share, or that documents are too few for.
@@ -47,12 +47,12 @@ def sequential_lanes(config: StreamConfig, world_size: int) -> Lanes:
     return make_lanes(rows, config.lanes, records, most, is_shuffled=config.seed is not None)
 
 
-def stream_lanes(config: StreamConfig, world_size: int) -> int:
+def stream_lanes(config: StreamSettings, world_size: int) -> int:
     """Return how many lanes the stream has on ``world_size`` ranks."""
     return sequential_lanes(config, world_size).count if config.sequential else config.lane_count
 
 
-def shape(config: StreamConfig, world_size: int) -> dict[str, Any]:
+def shape(config: StreamSettings, world_size: int) -> dict[str, Any]:
     """Return the values that the order depends on: a state made under one shape is refused under another.
 
     In a sequential stream, the global batch is one of them, so the shape depends on ``world_size``.

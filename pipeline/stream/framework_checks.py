@@ -30,13 +30,13 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..errors import ConfigError
 from .batch.collate import IGNORE
-from .config import StreamConfig
 from .ranks import launched
+from .settings import StreamSettings
 
 _ROWS = 'train_dataset=stream.rows(keys="hf"), without .batch()'
 
 
-def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type, world_size: int) -> None:
+def check_frameworks(stream: IterableDataset[Any], config: StreamSettings, kind: type, world_size: int) -> None:
     """Raise ``ConfigError`` if the framework that reads ``stream`` now would lose or change items.
 
     ``kind`` is the class of all streams, ``world_size`` the number of ranks that share ``stream``.
@@ -52,7 +52,7 @@ def refuse_reader(stream: IterableDataset[Any], config: StreamConfig, kind: type
     _refuse_read_ahead(stream, kind)
 
 
-def refuse_reader_of_loader(loader: IterableDataset[Any], config: StreamConfig, *, keyed: bool) -> None:
+def check_frameworks_of_loader(loader: IterableDataset[Any], config: StreamSettings, *, keyed: bool) -> None:
     """Raise ``ConfigError`` if a ``DataLoader`` reads ``stream.loader()`` now, or a Trainer that needs ``keys``."""
     if any(_innermost(reader) is loader for reader in _loaders()):
         raise ConfigError(
@@ -112,7 +112,7 @@ def _processes(loader: Any, accelerate: Any) -> int:
     return int(loader.dataset.num_processes) if isinstance(loader.dataset, accelerate.IterableDatasetShard) else 1
 
 
-def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
+def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamSettings) -> None:
     """Refuse a loader that would make batches of batches."""
     for loader in loaders:
         if config.batch_size is not None and loader.batch_size is not None:
@@ -123,7 +123,7 @@ def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamConfig) -> No
             )
 
 
-def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
+def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamSettings) -> None:
     """Refuse a loader that reads `Stream.rows` on each of several ranks, unless Accelerate divides the rows."""
     if not (config.whole_rows and loaders):
         return
@@ -170,7 +170,7 @@ def _refuse_missing_workers() -> None:
             )
 
 
-def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keyed: bool) -> None:
+def _refuse_trainer(dataset: IterableDataset[Any], config: StreamSettings, *, keyed: bool) -> None:
     """Refuse a ``Trainer`` of transformers whose model would shift labels again, or that would resume at a wrong position."""
     transformers: Any = sys.modules.get("transformers.trainer")
     readers = () if transformers is None else _readers("transformers.trainer")
@@ -210,7 +210,7 @@ def _refuse_trainer(dataset: IterableDataset[Any], config: StreamConfig, *, keye
         )
 
 
-def _refuse_cut(trainer: Any, config: StreamConfig) -> None:
+def _refuse_cut(trainer: Any, config: StreamSettings) -> None:
     """Refuse a trainer of TRL that would cut rows: it prepares datasets, by default for rows of 1,024 tokens."""
     arguments = trainer.args
     limit, longest = getattr(arguments, "max_length", None), config.stated_layout().longest
@@ -224,7 +224,7 @@ def _refuse_cut(trainer: Any, config: StreamConfig) -> None:
         )
 
 
-def _refuse_flash_attention(trainer: Any, config: StreamConfig) -> None:
+def _refuse_flash_attention(trainer: Any, config: StreamSettings) -> None:
     """Refuse batches of several rows for flash attention, which keeps documents apart only in batches of one row."""
     sizes = [loader.batch_size or 1 for loader in _loaders()]
     size = max([1, *sizes] if config.batch_size is None else [config.batch_size])
@@ -237,11 +237,11 @@ def _refuse_flash_attention(trainer: Any, config: StreamConfig) -> None:
         )
 
 
-def _has_boundaries(config: StreamConfig) -> bool:
+def _has_boundaries(config: StreamSettings) -> bool:
     return bool(getattr(config.layout, "boundaries", False))
 
 
-def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamConfig) -> None:
+def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamSettings) -> None:
     """Refuse a collator that loses the boundaries or the loss masks of rows with the keys of transformers.
 
     With an attention mask, even one of ones, models ignore where ``position_ids`` begin again. Many collators add such a mask,

@@ -21,7 +21,7 @@ from .order.mixture import Changes, Mixture, Served, Weights
 from .schedule import Schedule
 
 if TYPE_CHECKING:
-    from .context import ContextPeer
+    from .context_parallel import ContextPeer
 
 _UNEVEN = 0.05  # part of an epoch: a mix that ends further from an epoch's end logs so
 
@@ -46,7 +46,7 @@ def stage_name(number: int, stage: object) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamConfig:
+class StreamSettings:
     """The settings of all stages.
 
     - ``filters`` choose documents, ``document_maps`` change them.
@@ -54,10 +54,10 @@ class StreamConfig:
       ``weights`` after ``set_weights``, and ``served`` are the rows before the first of them, if it does not begin at 0.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
     - ``cut``: batches cut each row of the layout into rows of so many tokens; None keeps rows whole.
-    - ``steps`` and ``batch_steps`` are the user's stages before and after batching.
+    - ``sample_stages`` and ``batch_stages`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
     - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which is not pickled.
-    - ``context`` is the peer of context parallelism that keeps slices of the rows; None keeps whole rows.
+    - ``peer`` is the peer of context parallelism that keeps slices of the rows; None keeps whole rows.
     - ``prefetch`` None is 2 batches for a GPU, else 0; ``stored`` keeps ids in their stored width.
     - ``whole_rows``: ``rows`` made the stream; ``keyed``: the name of its keys, ``"own"`` if a function makes them.
     - ``calls`` are the calls of the chain as text.
@@ -75,17 +75,17 @@ class StreamConfig:
     window: int | None = None
     lanes: int | None = None
     layout: Layout | None = None
-    steps: tuple[Callable[..., Any], ...] = ()
+    sample_stages: tuple[Callable[..., Any], ...] = ()
     batch_size: int | None = None
     cut: int | None = None
     drop_last: bool = False
-    batch_steps: tuple[Callable[..., Any], ...] = ()
+    batch_stages: tuple[Callable[..., Any], ...] = ()
     take: int | None = None
     take_batches: int | None = None
     rank: int | None = None
     world_size: int = 1
     group: Any = None
-    context: ContextPeer | None = None
+    peer: ContextPeer | None = None
     device: str | None = None
     numpy: bool = False
     prefetch: int | None = None
@@ -116,7 +116,7 @@ class StreamConfig:
     @property
     def sliced(self) -> bool:
         """Whether peers of context parallelism get slices of rows instead of whole rows."""
-        return self.context is not None and self.context.slices != "rows"
+        return self.peer is not None and self.peer.slices != "rows"
 
     def batch_layout(self) -> Layout:
         """Return the layout of the rows of a batch, after ``cut``."""
@@ -126,7 +126,7 @@ class StreamConfig:
     @property
     def stages(self) -> tuple[Any, ...]:
         """The user's stages before and after ``batch``; a state knows them by their number."""
-        return (*self.steps, *self.batch_steps)
+        return (*self.sample_stages, *self.batch_stages)
 
     @property
     def takes(self) -> list[int]:
