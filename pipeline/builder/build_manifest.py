@@ -42,7 +42,7 @@ from .report.rejected import take_samples, write_rejected
 from .signature_store import FILES, save_signatures
 from .stages.quotas import units_read
 from .stages.registry import wanted_stages
-from .stages.split import load_counts, load_outcomes
+from .stages.split import load_counts, load_outcome
 from .stages.write import attribution_path, extents_path, read_splits, texts_entry
 from .work.workspace import Workspace
 
@@ -126,8 +126,7 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
     recipe, output = workspace.plan.recipe, workspace.output
     load_build_tokenizer(workspace).save(output)
     if recipe.dedup and recipe.keep_signatures:
-        _, outcomes = load_outcomes(workspace)
-        save_signatures(workspace, outcomes == KEPT)
+        save_signatures(workspace, lambda partition: load_outcome(partition) == KEPT)
     write_rejected(workspace)
     if attributed(recipe.keep_fields):
         counted = (read_json(attribution_path(workspace, info.name)) for info in manifest.shards)

@@ -27,7 +27,7 @@ from .inputs import Input, find_and_describe, hash_ends
 from .limits import DEFAULT_LIMITS, Limits
 from .recipe import Recipe
 
-PLAN_VERSION = 20  # raise it if a stage writes other files, or the plan has other fields
+PLAN_VERSION = 21  # raise it if a stage writes other files, or the plan has other fields
 _REQUESTS_AT_ONCE = 16
 _BYTES_OF_RECORD, _BYTES_OF_TOKEN = 1 << 16, 32  # bytes of input: few records and tokens take more
 

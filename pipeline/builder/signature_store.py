@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..objects.urls import is_remote, local_name
 from ..paths import named_twice
 from ..shards.manifest import SIGNATURES_NAME, FileInfo, Manifest
 from .dedup.row_files import write_npy
-from .partitions.partition import HELD, partition_rows
+from .partitions.partition import HELD, Partition, partition_rows, partitions
 from .recipe import Recipe
 from .work.workspace import Workspace
 
@@ -37,14 +37,15 @@ def scheme_of(recipe: Recipe) -> dict[str, int]:
     }
 
 
-def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
+def save_signatures(workspace: Workspace, stays: Callable[[Partition], NDArray[np.bool_]]) -> None:
     """Write the hash and signature of every document that stays, about 460 bytes each, to ``OUTPUT/signatures``.
 
-    ``stays`` says which documents that passed the filters stay. Row k of the files is the document with key k in the shards.
+    ``stays`` says which documents of a partition stay. Row k of the files is the document with key k in the shards.
     """
     recipe, folder = workspace.plan.recipe, workspace.output / SIGNATURES_NAME
     discard_whole(folder)  # a run that was killed later may have written it
-    count = int(np.count_nonzero(stays))
+    every = partitions(workspace)
+    count = sum(int(np.count_nonzero(stays(each))) for each in every)
     kinds: list[tuple[str, int, type[np.uint8 | np.uint32]]] = [
         (HELD, 16, np.uint8),
         ("signatures", recipe.permutations, np.uint32),
@@ -52,8 +53,7 @@ def save_signatures(workspace: Workspace, stays: NDArray[np.bool_]) -> None:
     with result_directory(folder) as directory:
         for (kind, width, dtype), name in zip(kinds, FILES, strict=True):
             rows = partition_rows(workspace, kind, width, dtype)
-            bounds = itertools.pairwise(rows.starts.tolist())
-            chosen = (rows.read(number)[stays[first:last]] for number, (first, last) in enumerate(bounds))
+            chosen = (rows.read(each.number)[stays(each)] for each in every)
             with open(directory / name, "wb") as file:
                 write_npy(file, (count, width), dtype, chosen)
 

@@ -73,7 +73,7 @@ def test_a_stopped_stage_goes_on_with_the_units_that_are_left(tmp_path: Path) ->
             run_plain(names, tmp_path / "out", progress=units, **options)
         return units
 
-    stages = ("ingest", "tokenize", "write")
+    stages = ("ingest", "tokenize", "split", "write")
     runs = [*map(build_until_half_of, stages), Units()]
     run_plain(names, tmp_path / "out", progress=runs[-1], **options)
     for stage, stopped, continued in zip(stages, runs, runs[1:], strict=False):
@@ -220,6 +220,7 @@ def test_a_build_killed_after_any_unit_goes_on(build: Callable[..., Manifest], t
         "drop_ids",
         "sort windows",
         "passages",
+        "split",
     }
     done = sum(units.counts.values())
     for count in [1] + 6 * [done // 8]:  # each goes on where the one before was killed

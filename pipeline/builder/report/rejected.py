@@ -14,13 +14,13 @@ import orjson
 from ...atomic import atomic_file
 from ...shards.manifest import REJECTED_NAME
 from ..counts.samples import SAMPLE_CHARACTERS, SAMPLES, Sample, Samples, hash_keys
-from ..outcome import EXACT, NEAR
+from ..outcome import DUPLICATES, KEPT, NEAR
 from ..partitions.partition import Origin, locate, partitions
 from ..partitions.partition_writer import write_line
 from ..signature_store import earlier_name
 from ..stages.dedup import load_keepers, positions
 from ..stages.registry import OUTCOMES
-from ..stages.split import load_outcomes
+from ..stages.split import load_outcome, outcome_keys
 from ..work.workspace import Workspace
 
 _CONTEXT = 12  # words shown before the first one that differs
@@ -61,7 +61,7 @@ def take_samples(workspace: Workspace) -> Samples:
                 if samples.wants(outcome, key):
                     samples.add(outcome, key, locate(partition, sample))
     later = _LaterOutcomes(workspace)
-    keys = _smallest(workspace, later.outcome)
+    keys = _smallest(workspace)
     chosen = np.array(sorted(keys), np.int64)
     later.name(chosen)
     originals = later.originals(chosen)
@@ -69,7 +69,7 @@ def take_samples(workspace: Workspace) -> Samples:
         sample = later.line(document)
         if (original := originals.get(document.at)) is not None:
             sample["text"], sample["original"] = from_first_difference(document.text, original)
-        samples.add(later.titles[later.outcome[document.at]], keys[document.at], sample)
+        samples.add(later.titles[document.outcome], keys[document.at], sample)
     return samples
 
 
@@ -88,18 +88,18 @@ def from_first_difference(*texts: str) -> tuple[str, ...]:
     return tuple(("… " * any(starts) + text[at:])[:SAMPLE_CHARACTERS] for text, at in zip(texts, starts, strict=True))
 
 
-def _smallest(workspace: Workspace, outcome: np.ndarray) -> dict[int, int]:
+def _smallest(workspace: Workspace) -> dict[int, int]:
     """Return the documents with the smallest keys of each outcome, by number, and their keys."""
     smallest: dict[int, dict[int, int]] = {}
     for partition in partitions(workspace):
-        mine = positions(partition)
+        first_number, outcome = positions(partition).start, load_outcome(partition)
         keys = hash_keys(partition.hashes, workspace.plan.recipe.seed)
-        for what in np.unique(outcome[mine]).tolist():
-            rows = np.flatnonzero(outcome[mine] == what)
+        for what in np.unique(outcome).tolist():
+            rows = np.flatnonzero(outcome == what)
             distinct, first = np.unique(keys[rows], return_index=True)
             rows_of = smallest.setdefault(what, {})
             for key, row in zip(distinct[:SAMPLES].tolist(), rows[first[:SAMPLES]].tolist(), strict=True):
-                rows_of.setdefault(key, mine.start + row)
+                rows_of.setdefault(key, first_number + row)
             smallest[what] = dict(sorted(rows_of.items())[:SAMPLES])
     return {at: key for rows_of in smallest.values() for key, at in rows_of.items()}
 
@@ -109,6 +109,7 @@ class _Document(NamedTuple):
     origin: Origin
     text: str
     hash: str
+    outcome: int
 
 
 def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True) -> Iterator[_Document]:
@@ -117,11 +118,11 @@ def _documents(workspace: Workspace, numbers: np.ndarray, *, texts: bool = True)
         whole = positions(partition)
         mine = numbers[np.searchsorted(numbers, whole.start) : np.searchsorted(numbers, whole.stop)].tolist()
         if mine:
-            origins, hashes = partition.origins(), partition.hashes
+            origins, hashes, outcomes = partition.origins(), partition.hashes, load_outcome(partition)
             documents = partition.texts([at - whole.start for at in mine]) if texts else itertools.repeat("")
             for at, text in zip(mine, documents, strict=False):
                 row = at - whole.start
-                yield _Document(at, origins[row], text, hashes[row].tobytes().hex())
+                yield _Document(at, origins[row], text, hashes[row].tobytes().hex(), int(outcomes[row]))
 
 
 class _LaterOutcomes:
@@ -129,21 +130,23 @@ class _LaterOutcomes:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._keeper, self._before = load_keepers(workspace)
+        self._kind, self._keeper, self._before = load_keepers(workspace)
         self._names: dict[int, Origin] = {}
-        keys, self.outcome = load_outcomes(workspace)
-        self._outcomes = [OUTCOMES[key] for key in keys]
+        self._outcomes = [OUTCOMES[key] for key in outcome_keys(workspace)]
         self.titles = [outcome.title or outcome.key for outcome in self._outcomes]
 
     def dropped(self) -> Iterator[np.ndarray]:
-        """Yield the numbers of the documents that were dropped, some at a time."""
-        batch = self._workspace.plan.limits.named_documents
-        for begin in range(0, len(self.outcome), batch):
-            yield begin + np.flatnonzero(self.outcome[begin : begin + batch])
+        """Yield the numbers of the documents that were dropped, those of some partitions at a time."""
+        every, some = partitions(self._workspace), list[np.ndarray]()
+        for partition in every:
+            some.append(positions(partition).start + np.flatnonzero(load_outcome(partition)))
+            if partition is every[-1] or sum(map(len, some)) >= self._workspace.plan.limits.named_documents:
+                yield np.concatenate(some)
+                some = []
 
     def name(self, numbers: np.ndarray) -> None:
         """Look up the names of the documents that are kept in place of some duplicates, for `reason`."""
-        copies = numbers[np.isin(self.outcome[numbers], (EXACT, NEAR))]
+        copies = numbers[self._kind[numbers] != KEPT]
         kept = np.unique(self._keeper[copies])
         documents = _documents(self._workspace, kept[kept >= 0], texts=False)
         self._names = {document.at: document.origin for document in documents}
@@ -153,18 +156,17 @@ class _LaterOutcomes:
 
         Texts of earlier builds are unknown, and left out.
         """
-        copies = numbers[self.outcome[numbers] == NEAR]
+        copies = numbers[self._kind[numbers] == NEAR]
         kept = np.unique(self._keeper[copies])
         texts = {document.at: document.text for document in _documents(self._workspace, kept[kept >= 0])}
         return {at: texts[keeper] for at in copies.tolist() if (keeper := int(self._keeper[at])) in texts}
 
     def line(self, document: _Document) -> Sample:
         """Return the line of a document, with the reason to drop it; the reason is None if it was not dropped."""
-        number, kept, origin = int(self.outcome[document.at]), int(self._keeper[document.at]), document.origin
-        outcome = self._outcomes[number]
+        kept, origin, outcome = int(self._keeper[document.at]), document.origin, self._outcomes[document.outcome]
         line: Sample = {"id": origin.id, "file": origin.file, "line": origin.line, "kind": outcome.key}
         line |= {"reason": outcome.reason or None, "hash": document.hash, "text": document.text}
-        if number not in (EXACT, NEAR):
+        if outcome.key not in DUPLICATES:
             return line
         keeper = self._names.get(kept)
         line["kept_id"] = keeper.id if keeper else earlier_name(self._workspace, kept + self._before)

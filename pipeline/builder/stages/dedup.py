@@ -20,9 +20,9 @@ with an entry for each document that passed the filters:
 
 A worker holds a bucket's keys and the signatures of some pairs, or a group's keys: some 20 MB in all, or 200 MB for the
 larger groups of a thousand million documents. A larger component takes 0.3 kB a text while it is judged. While the parent joins
-edges, no worker runs. It then holds 8 bytes a document. The work directory takes some 190 bytes a document, 8 more for each text
-in a component, and 8 more for each document if the longest or highest is kept. A bucket is larger only if very many different
-texts agree on a whole band.
+edges, no worker runs. It then holds 8 bytes a document, and a kill costs what it has joined. The work directory takes some 190
+bytes a document, 8 more for each text in a component, and 8 more for each document if the longest or highest is kept. A bucket
+is larger only if very many different texts agree on a whole band.
 """
 
 from __future__ import annotations
@@ -264,9 +264,10 @@ def cluster_sizes(partition: Partition) -> NDArray[np.int32]:
     return np.asarray(_load(partition.workspace, "cluster_size")[positions(partition)])
 
 
-def load_keepers(workspace: Workspace) -> tuple[NDArray[np.int64], int]:
-    """Return ``keeper.npy``, and the number of documents of earlier builds."""
-    return _load(workspace, "keeper"), read_json(workspace.folder(DedupStage.name) / "counts.json")["before"]
+def load_keepers(workspace: Workspace) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
+    """Return ``kind.npy``, ``keeper.npy``, and the number of documents of earlier builds."""
+    before = read_json(workspace.folder(DedupStage.name) / "counts.json")["before"]
+    return _load(workspace, "kind"), _load(workspace, "keeper"), before
 
 
 def _load(workspace: Workspace, name: str) -> NDArray[Any]:

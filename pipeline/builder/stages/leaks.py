@@ -28,8 +28,7 @@ from ..dedup.word_runs import Words, covered_words, find_words
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
-from .dedup import positions
-from .split import load_splits
+from .split import load_split, split_sizes
 from .stage import Run, Stage, Step, once
 from .tokenize import token_lengths, tokens_folder
 
@@ -75,7 +74,7 @@ class LeaksStage(Stage):
         if len(is_equal):
             stats.leaks = {
                 "documents": len(is_equal),
-                "of": int(load_splits(workspace)[1][:, 1].sum()),
+                "of": int(split_sizes(workspace)[:, VAL].sum()),
                 "equal": int(is_equal.sum()),
                 "mostly": int(is_mostly.sum()),
                 "words": int(validation.words.sum()),
@@ -101,13 +100,13 @@ class Validation(NamedTuple):
 
 def hash_validation(workspace: Workspace) -> None:
     """Write the hashes of validation documents, which are drawn if they have many tokens."""
-    split, every = load_splits(workspace)[0], partitions(workspace)
-    tokens = [int(token_lengths(each)[split[positions(each)] == VAL].sum()) for each in every]
+    every = partitions(workspace)
+    tokens = [int(token_lengths(each)[load_split(each) == VAL].sum()) for each in every]
     share, seed = MOST_TOKENS / max(1, sum(tokens)), workspace.plan.recipe.seed
     texts, token_runs, hashes = ([np.zeros(0, np.uint64)] for _ in range(3))
     lengths = [np.zeros(0, np.int64)]
     for partition in every:
-        chosen = (split[positions(partition)] == VAL) & drawn(partition.hashes, seed, LeaksStage.name, share)
+        chosen = (load_split(partition) == VAL) & drawn(partition.hashes, seed, LeaksStage.name, share)
         if not chosen.any():
             continue
         texts.append(_text_hashes(partition)[chosen])
@@ -128,7 +127,7 @@ def hash_validation(workspace: Workspace) -> None:
 def find_in_training(partition: Partition) -> None:
     """Write which runs and texts of validation documents are in the training documents of a partition."""
     validation = load_validation(partition.workspace)
-    chosen = load_splits(partition.workspace)[0][positions(partition)] == TRAIN
+    chosen = load_split(partition) == TRAIN
     found = [-1 - np.flatnonzero(np.isin(validation.texts, _text_hashes(partition)[chosen]))]
     runs, stops = _token_runs(partition, chosen)
     places = _STRIDE * _known(runs[::_STRIDE], validation.tokens)[0]

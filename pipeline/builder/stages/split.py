@@ -1,35 +1,29 @@
 """The split stage: assigns documents to training and validation, and applies the token quotas of sources.
 
-Its result is one directory, with an entry for each document that passed the filters, in input order:
-
-    split.npy         uint8: 0 training, 1 validation, 2 neither
-    outcome.npy       uint8: its outcome, as its index in outcomes.json
-    outcomes.json     the keys of the outcomes
-    partitions.npy    int64 [partitions, 2]: the documents of each partition in training and in validation
-    counts.json
-
-Each partition is a unit. The parent holds two bytes a document in memory.
+split/000034/split.npy      uint8, for each document of partition 34 that passed the filters: 0 training, 1 validation, 2 neither
+split/000034/outcome.npy    uint8: its outcome, as its index in `outcome_keys`
+split/000034/counts.json    the documents, characters and tokens of each outcome
+split/table.npy             int64 [partitions, 2]: the documents of each partition in training and in validation
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...atomic import read_json, write_json
+from ...atomic import atomic_file, write_json
 from ...atomic_directory import result_directory
 from ...shards.shard_plan import SPLITS, TRAIN, VAL, in_validation
 from ..counts.build_stats import BuildStats
 from ..counts.counts import Counts
 from ..outcome import KEPT, OF_DEDUP, Outcome
-from ..partitions.partition import Partition, partitions
+from ..partitions.partition import COUNTS, Partition, partitions
 from ..work.workspace import Workspace
-from .dedup import positions
 from .quotas import MAX_TOKENS, beyond_quota, tokens_allowed
 from .stage import Run, Stage, Step, once
 from .survivors import dropping_stages, outcomes
@@ -46,7 +40,15 @@ class SplitStage(Stage):
     drops = Outcome(MAX_TOKENS, "max_tokens of its source reached")
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
-        yield once(run.workspace.folder(self.name), assign_splits, run)
+        workspace, every = run.workspace, partitions(run.workspace)
+        yield Step(
+            units=list(zip(every, tokens_allowed(workspace), strict=True)),
+            function=functools.partial(assign_partition, outcome_keys(workspace)),
+            makes=lambda unit: _folder(unit[0]),
+            label=lambda unit: str(unit[0]),
+        )
+        path = _table_path(workspace)
+        yield once(path, _write_table, path, every)
 
     def count(self, workspace: Workspace, stats: BuildStats) -> None:
         for source, group in sorted(stats.by_source.items()):
@@ -58,54 +60,13 @@ class SplitStage(Stage):
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The outcomes of the documents of a partition, and their splits."""
-
-    split: NDArray[np.uint8]
-    outcome: NDArray[np.uint8]
-    counts: Counts
+def outcome_keys(workspace: Workspace) -> list[str]:
+    """Return the keys of the outcomes of documents that passed the filters, by number."""
+    return [*(outcome.key for outcome in OF_DEDUP), *dropping_stages(workspace), MAX_TOKENS]
 
 
-def assign_splits(run: Run) -> None:
-    """Assign splits and apply token quotas by draws from the content; count the outcomes of all documents that passed."""
-    workspace, every = run.workspace, partitions(run.workspace)
-    allowed, passed = tokens_allowed(workspace), positions(every[-1]).stop if every else 0
-    split, outcome, counts = np.empty(passed, np.uint8), np.empty(passed, np.uint8), Counts()
-    table = np.zeros((len(every), len(SPLITS)), np.int64)
-    keys = [*(outcome.key for outcome in OF_DEDUP), *dropping_stages(workspace), SplitStage.drops.key]
-    function = functools.partial(assign_partition, keys)
-    for number, assigned in run.map(SplitStage.name, function, list(zip(every, allowed, strict=True))):
-        rows = positions(every[number])
-        split[rows], outcome[rows] = assigned.split, assigned.outcome
-        table[number] = [np.count_nonzero(assigned.split == value) for value in (TRAIN, VAL)]
-        counts.update(assigned.counts)
-    with result_directory(workspace.folder(SplitStage.name)) as directory:
-        for name, array in (("split", split), ("outcome", outcome), ("partitions", table)):
-            np.save(directory / f"{name}.npy", array)
-        write_json(directory / "outcomes.json", keys)
-        write_json(directory / "counts.json", counts.to_json())
-
-
-def load_splits(workspace: Workspace) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the split of each document, and the documents of each partition in each split."""
-    folder = workspace.folder(SplitStage.name)
-    return np.load(folder / "split.npy", mmap_mode="r"), np.load(folder / "partitions.npy")
-
-
-def load_outcomes(workspace: Workspace) -> tuple[list[str], NDArray[np.uint8]]:
-    """Return the keys of outcomes, and the index of the outcome of each document."""
-    folder = workspace.folder(SplitStage.name)
-    return read_json(folder / "outcomes.json"), np.load(folder / "outcome.npy", mmap_mode="r")
-
-
-def load_counts(workspace: Workspace) -> Counts:
-    """Return the counts of the outcomes of all documents that passed the filters."""
-    return Counts.read(workspace.folder(SplitStage.name) / "counts.json")
-
-
-def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) -> Assigned:
-    """Return the outcomes and splits of the documents of a partition.
+def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) -> None:
+    """Assign splits and apply token quotas by draws from the content; count the outcomes of all documents that passed.
 
     ``keys`` are the keys of the outcomes, by number. ``unit`` has the partition, and its tokens allowed; None: all.
     """
@@ -118,7 +79,45 @@ def assign_partition(keys: Sequence[str], unit: tuple[Partition, int | None]) ->
     in_val = in_validation(origins, plan.recipe.seed, plan.recipe.val_fraction)
     split = np.where(in_val, VAL, TRAIN).astype(np.uint8)
     split[outcome != KEPT] = NEITHER
-    return Assigned(split, outcome, _count(partition, keys, outcome, tokens))
+    with result_directory(_folder(partition)) as directory:
+        np.save(directory / "split.npy", split)
+        np.save(directory / "outcome.npy", outcome)
+        write_json(directory / COUNTS, _count(partition, keys, outcome, tokens).to_json())
+
+
+def _write_table(path: Path, every: Sequence[Partition]) -> None:
+    splits = map(load_split, every)
+    rows = [[np.count_nonzero(split == value) for value in (TRAIN, VAL)] for split in splits]
+    with atomic_file(path) as file:
+        np.save(file, np.array(rows, np.int64).reshape(-1, len(SPLITS)))
+
+
+def _folder(partition: Partition) -> Path:
+    return partition.workspace.folder(SplitStage.name) / f"{partition.number:06d}"
+
+
+def _table_path(workspace: Workspace) -> Path:
+    return workspace.folder(SplitStage.name) / "table.npy"
+
+
+def load_split(partition: Partition) -> NDArray[np.uint8]:
+    """Return the split of each document of a partition."""
+    return np.asarray(np.load(_folder(partition) / "split.npy"))
+
+
+def load_outcome(partition: Partition) -> NDArray[np.uint8]:
+    """Return the index in `outcome_keys` of the outcome of each document of a partition."""
+    return np.asarray(np.load(_folder(partition) / "outcome.npy"))
+
+
+def split_sizes(workspace: Workspace) -> NDArray[np.int64]:
+    """Return the documents of each partition in each split, int64 ``[partitions, 2]``."""
+    return np.asarray(np.load(_table_path(workspace)))
+
+
+def load_counts(workspace: Workspace) -> Counts:
+    """Return the counts of the outcomes of all documents that passed the filters."""
+    return Counts.sum(Counts.read(_folder(partition) / COUNTS) for partition in partitions(workspace))
 
 
 def _count(partition: Partition, keys: Sequence[str], outcome: NDArray[np.uint8], tokens: NDArray[np.int64]) -> Counts:

@@ -38,7 +38,7 @@ class Step(Generic[Unit]):
 
 
 def once(makes: Path, function: Callable[..., object], *arguments: object) -> Step[Path]:
-    """Return a step of one unit, which calls a function in the process that starts the workers."""
+    """Return a step of one unit, which calls a function in the process that starts the workers. A kill loses all of the step."""
     return Step(units=(makes,), function=lambda _: function(*arguments), makes=lambda path: path, in_parent=True)
 
 

@@ -35,7 +35,10 @@ TRAINING_CHARACTERS = 64 << 20  # of text that a tokenizer is trained on; more h
 
 
 class TrainTokenizerStage(Stage):
-    """Trains a tokenizer on survivors, and again in each round of a build with token quotas."""
+    """Trains a tokenizer on survivors, and again in each round of a build with token quotas.
+
+    It is one unit: after a kill, training begins again, on at most `TRAINING_CHARACTERS`.
+    """
 
     name = TRAINED
 

@@ -32,8 +32,8 @@ from ..counts.attribution import attributed, attribution_of
 from ..partitions.partition import Origin, Partition, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..work.workspace import Workspace
-from .dedup import cluster_sizes, positions
-from .split import NEITHER, load_splits
+from .dedup import cluster_sizes
+from .split import NEITHER, load_split, split_sizes
 from .stage import Run, Stage, Step, once
 from .tokenize import token_lengths, tokens_folder
 
@@ -89,15 +89,14 @@ def read_splits(workspace: Workspace) -> dict[str, Split]:
 
 def split_lengths(workspace: Workspace, split: str) -> NDArray[np.int64]:
     """Return the tokens of each document of a split."""
-    splits, _ = load_splits(workspace)
     number = SPLITS.index(split)
-    lengths = [token_lengths(partition)[splits[positions(partition)] == number] for partition in partitions(workspace)]
+    lengths = [token_lengths(partition)[load_split(partition) == number] for partition in partitions(workspace)]
     return np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
 def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
     """Return the runs of a split's documents that have the same source: the source, and how many documents."""
-    counts = load_splits(workspace)[1][:, SPLITS.index(split)].tolist()
+    counts = split_sizes(workspace)[:, SPLITS.index(split)].tolist()
     runs = [(partition.source, n) for partition, n in zip(partitions(workspace), counts, strict=True) if n]
     return [(name, sum(n for _, n in some)) for name, some in itertools.groupby(runs, itemgetter(0))]
 
@@ -204,13 +203,13 @@ def _tokens(dtype: np.dtype[Any], members: Iterable[_Member]) -> Iterator[NDArra
 
 def _members(workspace: Workspace, shard: ShardPlan) -> Iterator[_Member]:
     """Yield the members of a shard: for each partition, which of its documents are in the shard."""
-    split, counts = load_splits(workspace)
+    counts = split_sizes(workspace)
     ends = np.cumsum(counts, axis=0)
     starts, number = ends - counts, SPLITS.index(shard.split)
     holding = (starts[:, number] < shard.last) & (ends[:, number] > shard.first) & (counts[:, number] > 0)
     for at in np.flatnonzero(holding).tolist():
         partition = Partition(workspace, at)
-        splits = np.asarray(split[positions(partition)])
+        splits = load_split(partition)
         mine = splits == number
         numbers = starts[at, number] + np.cumsum(mine) - 1
         ordinals = starts[at].sum() + np.cumsum(splits != NEITHER) - 1
