@@ -26,7 +26,7 @@ The rooms in reading order, and what each may import:
     text/             documents, normalising, tokenizers. Loaded only when text is read
     builder/          raw text -> shards. Never torch, never stream/
     exchange/         ids of other tools -> shards, shards -> formats of other tools. Never torch, never stream/
-    audit/            answers about finished datasets: what is in them, what changed. Never torch, never stream/
+    finished/         finished datasets: what is in them, what changed; redaction. Never torch, never stream/
     stream/           shards -> batches. Never builder/
     cli/              the commands of `shardwright`. Never torch, never stream/
 
@@ -65,14 +65,14 @@ from .version import __version__ as __version__
 if TYPE_CHECKING:
     from filters.rules.ruleset import RuleSet, load_rules
 
-    from .audit.find import find
     from .builder.build import build
-    from .builder.dedup.near_vectors import near_vectors
     from .builder.limits import Limits
     from .builder.recipe import Recipe
     from .exchange.export import export_tokens
     from .exchange.token_sources import import_tokens
     from .exchange.token_writer import write_shards
+    from .finished.find import find
+    from .finished.near_vectors import near_vectors
     from .objects.request_options import RequestOptions
     from .progress import Progress
     from .shards.manifest import Manifest
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from .stream.state import merge_states
     from .stream.stream import Stream
     from .stream.testing import assert_resumes
-    from .text.tokenizer.tokenizer import load_tokenizer
+    from .text.tokens.tokenizer import load_tokenizer
 
 _HOME = {
     "Limits": "pipeline.builder.limits",
@@ -108,12 +108,12 @@ _HOME = {
     "Manifest": "pipeline.shards.manifest",
     "build": "pipeline.builder.build",
     "export_tokens": "pipeline.exchange.export",
-    "find": "pipeline.audit.find",
+    "find": "pipeline.finished.find",
     "import_tokens": "pipeline.exchange.token_sources",
-    "near_vectors": "pipeline.builder.dedup.near_vectors",
+    "near_vectors": "pipeline.finished.near_vectors",
     "write_shards": "pipeline.exchange.token_writer",
     "load_rules": "filters.rules.ruleset",
-    "load_tokenizer": "pipeline.text.tokenizer.tokenizer",
+    "load_tokenizer": "pipeline.text.tokens.tokenizer",
     "Document": "pipeline.text.document",
     "Drop": "pipeline.text.judging",
     "transform": "pipeline.builder.transforms.user_functions",

@@ -21,7 +21,7 @@ from .integer_hash import mix64
 def draws(hashes: NDArray[np.uint8], seed: int, purpose: str) -> NDArray[np.uint64]:
     """Return a uniform random number, uint64 ``[n]``, for each hash of a text, uint8 ``[n, 16]``.
 
-    >>> from pipeline.builder.dedup.minhash import text_hashes
+    >>> from pipeline.text.hashes import text_hashes
     >>> draws(text_hashes(["a", "b"]), 0, "val").tolist() == draws(text_hashes(["b", "a"]), 0, "val").tolist()[::-1]
     True
     """

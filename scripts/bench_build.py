@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from filters.language.language import bundled_model
+from filters.language.identifier import bundled_model
 from scripts.bench.data import read_inputs
 from scripts.bench.process import cpu_seconds, watch
 from scripts.bench.report import median, table

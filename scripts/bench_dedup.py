@@ -24,9 +24,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.builder.dedup.minhash import MinHasher, permutations, shingle_sets, shingles, text_hashes
+from pipeline.builder.dedup.minhash import MinHasher, permutations, shingle_sets, shingles
 from pipeline.builder.dedup.row_files import Piece
 from pipeline.builder.stages.dedup import Duplicates, Job, find_duplicates, prepare_dedup
+from pipeline.text.hashes import text_hashes
 from scripts.bench.data import read_inputs
 
 SCRIPTS = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana"}

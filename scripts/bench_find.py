@@ -23,10 +23,10 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pipeline
-from pipeline.audit.documents import DatasetDocuments
-from pipeline.audit.find import Match, find
-from pipeline.audit.signature_index import open_index
 from pipeline.builder.dedup.minhash import MinHasher, shingle_sets
+from pipeline.finished.documents import DatasetDocuments
+from pipeline.finished.find import Match, find
+from pipeline.finished.signature_index import open_index
 from pipeline.progress import Progress
 
 QUIET = Progress(quiet=True)

@@ -22,8 +22,8 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pipeline
-from pipeline.audit.documents import DatasetDocuments
 from pipeline.builder.dedup.decontaminate import NGRAM, windows
+from pipeline.finished.documents import DatasetDocuments
 from scripts.bench.data import read_inputs
 from scripts.bench.report import table
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pipeline
 from pipeline.progress import Progress
-from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from pipeline.text.tokens.tokenizer import Tokenizer, load_tokenizer
 from scripts.bench.data import BATCH, SEQ_LEN, read_lines, text_files, tokenizer_folder
 from scripts.bench.process import cpu_seconds, memory
 from scripts.bench.remote import LATENCY, RATE, serving

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
-from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from pipeline.text.tokens.tokenizer import Tokenizer, train_tokenizer
 from tests.helpers.builds import run
 from tests.helpers.commands import Says, says_by
 from tests.helpers.corpus import write_inputs
@@ -45,7 +45,7 @@ multiprocessing.set_forkserver_preload(list(LOADED))
 
 # The rooms whose tests are fast run first, so that the first failure comes soon; doctests run before them. In a room the
 # largest file runs first: one that began last would keep one process of a run at work while the others have nothing to do.
-ROOMS = "objects shards filters exchange audit cli house scripts text builder stream".split()
+ROOMS = "objects shards filters exchange finished cli house scripts text builder stream".split()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ COPY_AGAIN = "copy it again"
 class FastTextModel:
     """A fastText model of any kind. Raises ConfigError with the cure if the file is missing, of another kind, or not whole.
 
-    >>> from filters.language.language import bundled_model
+    >>> from filters.language.identifier import bundled_model
     >>> model = FastTextModel(bundled_model())
     >>> len(model.labels), model.best("ein ganz normaler Satz")[0]
     (176, '__label__de')

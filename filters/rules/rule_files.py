@@ -11,7 +11,7 @@ from typing import Any
 
 import filters
 from filters.language.fasttext_model import check_label
-from filters.language.language import is_label, language_code
+from filters.language.identifier import is_label, language_code
 from filters.language.scripts import script_of_label
 from filters.measures.url_lists import read_url_list
 from filters.rules.fineweb2 import profile_rules

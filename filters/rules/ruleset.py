@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from filters.compiled import SCANNED
-from filters.language.language import sample_of
+from filters.language.identifier import sample_of
 from filters.language.scripts import is_written_in, script_of_label, script_of_text
 from filters.measures.lines import SHORT_LINE
 from filters.rules.rule import Cleaner, Rule, Violation

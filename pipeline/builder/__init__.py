@@ -16,10 +16,9 @@ signature_store.py   writes the signatures of a build, and fetches those of earl
 dry_run.py           the plan, and the outcomes of a sample, with nothing written
 work/                the work directory: its layout, its lock, results that appear only when whole
 dedup/               the algorithms of deduplication: MinHash, LSH, union-find, n-grams of evaluation sets
-engine/              runs units in this process, in worker processes, or on Ray
+engines/             run units in this process, in worker processes, or on Ray
 counts/              what a build counts
 report/              shows the counts: terminal, report.html, rejected.jsonl
-redaction/           takes documents out of a finished dataset, in place
 outcome.py           why a document is in the dataset or not
 build_manifest.py    the end of a build: counts that add up, manifest.json, and the files beside the shards
 """

@@ -23,8 +23,8 @@ from ..text.storage.in_memory import can_be_read_again, is_in_memory, materializ
 from ..text.storage.input_file import InputFile
 from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
 from .counts.build_stats import funnel
-from .engine.engine import UNIT_TRIES
-from .engine.engines import EngineOptions
+from .engines.local import UNIT_TRIES
+from .engines.options import EngineOptions
 from .inputs import read_a_byte
 from .limits import DEFAULT_LIMITS, Limits
 from .output_directory import (

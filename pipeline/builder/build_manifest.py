@@ -28,12 +28,12 @@ from ..shards.manifest import (
     FileInfo,
     Manifest,
 )
-from ..text.tokenizer.load_tokenizer import CONFIG_NAME
+from ..text.tokens.tokenizer_files import CONFIG_NAME
 from ..version import PACKAGES, __version__
 from .build_tokenizer import load_build_tokenizer
 from .counts.attribution import ATTRIBUTION_NAME, attributed, merged
 from .counts.build_stats import BuildStats, FunnelRow
-from .counts.counts import Counts
+from .counts.sums import Counts
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
 from .partitions.partition import partitions

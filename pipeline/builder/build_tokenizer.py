@@ -6,8 +6,8 @@ import functools
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..text.tokenizer.load_tokenizer import END_OF_TEXT
-from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer, special_tokens_of
+from ..text.tokens.tokenizer import Tokenizer, load_tokenizer, special_tokens_of
+from ..text.tokens.tokenizer_files import END_OF_TEXT
 from .recipe import Recipe
 from .work.workspace import Workspace
 

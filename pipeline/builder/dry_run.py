@@ -23,7 +23,7 @@ from .build import build
 from .build_manifest import RUN_NAME
 from .build_tokenizer import resolve_tokenizer
 from .counts.build_stats import BuildStats
-from .counts.counts import descending
+from .counts.sums import descending
 from .limits import Limits
 from .output_directory import workspace_of
 from .plan import Plan, make_plan

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args, get_type_hints
 
-from filters.language.language import parse_languages
+from filters.language.identifier import parse_languages
 from filters.rules.rule_files import NO_RULES
 
 from ..errors import ConfigError, did_you_mean

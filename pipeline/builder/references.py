@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filters.language.language import LanguageIdentifier, bundled_model, parse_languages
+from filters.language.identifier import LanguageIdentifier, bundled_model, parse_languages
 from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import RuleSet, load_rules
 from filters.words import DEFINITION as WORDS
@@ -26,7 +26,7 @@ from ..errors import ConfigError
 from ..objects.request_options import RequestOptions
 from ..text.extract import Extractor
 from ..text.fields import merge_fields
-from ..text.tokenizer.tokenizer import Tokenizer
+from ..text.tokens.tokenizer import Tokenizer
 from .build_tokenizer import TOKENIZER, resolve_tokenizer
 from .dedup.decontaminate import Evaluation, read_evaluation_sets
 from .recipe import Recipe

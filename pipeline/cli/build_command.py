@@ -11,8 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pipeline.builder.engine.engine import UNIT_TRIES
-from pipeline.builder.engine.engines import ENGINES, EngineOptions
+from pipeline.builder.engines.local import UNIT_TRIES
+from pipeline.builder.engines.options import ENGINES, EngineOptions
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder, with_folder
@@ -170,7 +170,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[list[str], str, Recipe, dict[
 def _why_nothing_is_kept(manifest: Manifest) -> str:
     """Return how many documents were read, and how many each rule or stage dropped."""
     from pipeline.builder.counts.build_stats import BuildStats
-    from pipeline.builder.counts.counts import descending
+    from pipeline.builder.counts.sums import descending
     from pipeline.builder.stages.registry import changes
 
     stats = BuildStats.from_json(manifest.counts)

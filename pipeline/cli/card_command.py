@@ -14,9 +14,9 @@ from pipeline.atomic import atomic_file
 from pipeline.builder.build_manifest import RUN_NAME
 from pipeline.builder.counts.attribution import ATTRIBUTION_NAME
 from pipeline.builder.recipe import command_line
-from pipeline.builder.report.croissant import croissant_of
-from pipeline.builder.report.training_summary import UNKNOWN, licenses_of, training_summary
 from pipeline.builder.signature_store import dataset_names
+from pipeline.finished.croissant import croissant_of
+from pipeline.finished.training_summary import UNKNOWN, licenses_of, training_summary
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.audit.diff import CHANGED, ONLY_A, ONLY_B, SAME, diff
 from pipeline.builder.report.console import make_page, make_table
+from pipeline.finished.diff import CHANGED, ONLY_A, ONLY_B, SAME, diff
 from pipeline.progress import Progress
 
 from .command import Command, Parser, add_requests, requests_of

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.atomic import atomic_file
-from pipeline.audit.documents import DatasetDocuments
-from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, check_threshold, find, find_items
 from pipeline.errors import ConfigError
+from pipeline.finished.documents import DatasetDocuments
+from pipeline.finished.find import EXACT, NEAR, PASSAGE, Match, check_threshold, find, find_items
 from pipeline.objects.urls import is_remote
 from pipeline.paths import matching
 from pipeline.progress import Progress

@@ -17,7 +17,7 @@ from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.shard_access import ShardAccess
-from pipeline.text.tokenizer.tokenizer import tokenizer_of_dataset
+from pipeline.text.tokens.tokenizer import tokenizer_of_dataset
 
 from .command import Command, Parser, add_requests, requests_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pipeline.atomic import atomic_file
-from pipeline.builder.dedup.near_vectors import near_vectors
+from pipeline.finished.near_vectors import near_vectors
 
 from .command import Command, Parser, check_output, local_file
 

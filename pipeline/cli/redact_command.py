@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import ConfigError, first_few
+from pipeline.finished.redaction.redact import drop, redact
 
 from .command import Command, Parser, add_requests, requests_of
 from .trace_command import add_run, seen_in_run

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
 from pipeline.atomic import atomic_file
-from pipeline.builder.dedup.minhash import text_hashes
 from pipeline.builder.recipe import Recipe
 from pipeline.progress import Progress
+from pipeline.text.hashes import text_hashes
 from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
 from .command import Command, Parser, add_requests, check_output, local_file, requests_of

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from filters.language.language import UNDETERMINED, LanguageIdentifier, parse_languages
+from filters.language.identifier import UNDETERMINED, LanguageIdentifier, parse_languages
 from filters.rules.named_files import NamedFile
 from filters.rules.rule import Rule, Violation, limits_text
 from filters.rules.rule_files import user_module
 from filters.rules.ruleset import RuleSet, load_rules
-from pipeline.builder.counts.counts import PASSED, Counts
+from pipeline.builder.counts.sums import PASSED, Counts
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.chain import Chain, TransformContext
 from pipeline.errors import ConfigError

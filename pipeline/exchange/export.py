@@ -23,7 +23,7 @@ from ..shards.dataset_folder import REPAIR, DatasetFolder
 from ..shards.format import COLUMN
 from ..shards.manifest import TOKENIZER_NAME, Manifest, ShardInfo
 from ..shards.shard_access import ShardAccess
-from ..text.tokenizer.load_tokenizer import CONFIG_NAME
+from ..text.tokens.tokenizer_files import CONFIG_NAME
 from .megatron import stored_dtype, write_index
 from .new_directory import new_directory
 

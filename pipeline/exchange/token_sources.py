@@ -24,7 +24,7 @@ from ..text.document import BadRecord, Document, made_id
 from ..text.fields import parse_fields
 from ..text.readers.document_reader import DocumentReader, InputFile, field_finder, find_inputs
 from ..text.token_ids import Vocabulary
-from ..text.tokenizer.tokenizer import load_tokenizer
+from ..text.tokens.tokenizer import load_tokenizer
 from .megatron import read_documents
 from .token_writer import write_shards
 

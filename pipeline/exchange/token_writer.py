@@ -38,8 +38,8 @@ from ..shards.verify.dataset import verify_dataset
 from ..shards.writer import TokenBlocks, write_shard
 from ..text.document import BadRecord, OnError, location_of
 from ..text.token_ids import Vocabulary, WrongIdsError
-from ..text.tokenizer.load_tokenizer import CONFIG_NAME
-from ..text.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from ..text.tokens.tokenizer import Tokenizer, load_tokenizer
+from ..text.tokens.tokenizer_files import CONFIG_NAME
 from .new_directory import new_directory
 
 _DOCUMENTS = 512  # documents that are read back and written together

@@ -13,7 +13,7 @@ from ..errors import ConfigError, value_text
 from .batch.collate import IGNORE
 
 if TYPE_CHECKING:
-    from ..text.tokenizer.tokenizer import Tokenizer
+    from ..text.tokens.tokenizer import Tokenizer
 
 
 def decoded(batch: Any, tokenizer: Tokenizer, shift: int | None) -> list[str]:

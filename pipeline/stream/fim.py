@@ -16,7 +16,7 @@ from ..integers import as_integer
 from .arguments import check_integer
 
 if TYPE_CHECKING:
-    from ..text.tokenizer.tokenizer import Tokenizer
+    from ..text.tokens.tokenizer import Tokenizer
 
 KNOWN_MARKS = (  # of the prefix, the suffix and the middle
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
@@ -59,8 +59,8 @@ def fim(
     >>> stream.decode(next(iter(stream)))
     ['<extra_id_122>o<extra_id_123>three<extra_id_124>ne two </s>']
     """
-    from ..text.tokenizer.load_tokenizer import read_vocabulary
-    from ..text.tokenizer.tokenizer import load_tokenizer
+    from ..text.tokens.tokenizer import load_tokenizer
+    from ..text.tokens.tokenizer_files import read_vocabulary
 
     for name, share in (("rate", rate), ("spm", spm)):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from filters.rules.ruleset import RuleSet
 
-    from ..text.tokenizer.tokenizer import Tokenizer
+    from ..text.tokens.tokenizer import Tokenizer
     from .frameworks import Loader
     from .mix_plan import MixPlan
 

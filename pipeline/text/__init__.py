@@ -11,6 +11,7 @@ fields.py     the other fields of a record that a document keeps, with their typ
 where.py      conditions on fields, by which records are selected
 judging.py    which texts are kept, by language and rules
 normalize.py  one spelling for equal texts
-tokenizer/    texts -> token ids
+hashes.py     the hash that identifies a text
+tokens/       texts -> token ids
 token_ids.py  token ids from other tools -> checked ids of a vocabulary
 """

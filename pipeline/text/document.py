@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from filters.language.language import Language
+    from filters.language.identifier import Language
 
     from .extract import Extract
     from .token_ids import Vocabulary

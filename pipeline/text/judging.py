@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from filters.language.language import Language
+    from filters.language.identifier import Language
     from filters.rules.ruleset import Measured, RuleSet
 
     from .document import Document
@@ -39,7 +39,7 @@ def judge_language(document: Document, language: Language, wanted: Mapping[str, 
 
     It is dropped if it is empty, or if its language is not ``wanted`` or not certain enough.
     """
-    from filters.language.language import wanted_threshold
+    from filters.language.identifier import wanted_threshold
 
     if is_empty(document):
         return EMPTY
@@ -55,7 +55,7 @@ def judge_language(document: Document, language: Language, wanted: Mapping[str, 
 
 def measure(rules: RuleSet, documents: Sequence[Document]) -> Measured:
     """Return the measures of documents that rules need. If a rule reads languages, they must be identified before."""
-    from filters.language.language import contexts
+    from filters.language.identifier import contexts
 
     known = contexts([document.language for document in documents])
     if rules.fields:

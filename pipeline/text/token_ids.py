@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import value_text
 
 if TYPE_CHECKING:
-    from .tokenizer.tokenizer import Tokenizer
+    from .tokens.tokenizer import Tokenizer
 
 
 class WrongIdsError(Exception):

@@ -19,7 +19,7 @@ from pipeline.shards.manifest import Manifest, Split
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.writer import write_shard
 from pipeline.text.readers.document_reader import Document, DocumentReader, find_inputs
-from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from pipeline.text.tokens.tokenizer import train_tokenizer
 from pipeline.text.where import Where
 from scripts.demo import write_corpus
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pipeline.builder.dedup.bands import buckets_for
 from pipeline.builder.dedup.lsh import write_clusters
 from pipeline.builder.dedup.row_files import Piece
-from pipeline.builder.engine.engines import EngineOptions
+from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.stages.dedup import Job, find_duplicates, prepare_dedup
 from pipeline.builder.stages.stage import Step
 from scripts.bench.process import Peak, cpu_seconds, watch

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.atomic import write_json
-from pipeline.audit.find import find
-from pipeline.builder.redaction.redact import drop, redact
 from pipeline.errors import BuildError, ConfigError
+from pipeline.finished.find import find
+from pipeline.finished.redaction.redact import drop, redact
 from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import rejected, run, run_plain, table, write_jsonl

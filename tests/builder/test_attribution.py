@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.builder.counts.attribution import ATTRIBUTION_NAME, domain_of, merged
-from pipeline.builder.redaction.redact import drop, redact
 from pipeline.cli.main import main
+from pipeline.finished.redaction.redact import drop, redact
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import run_plain, write_jsonl
 from tests.helpers.commands import Says

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import pipeline
-from filters.language.language import bundled_model
+from filters.language.identifier import bundled_model
 from pipeline.builder.plan import Plan
 from pipeline.builder.recipe import Names, Recipe, Settings, read_config, setting_types
 from pipeline.builder.setting import Setting, flag_of, setting_of, types_of

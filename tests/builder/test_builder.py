@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 
 import pipeline
-from filters.language.language import LanguageIdentifier
+from filters.language.identifier import LanguageIdentifier
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedError
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from pipeline.text.tokens.tokenizer import load_tokenizer
 from tests.helpers import interpreters
 from tests.helpers.builds import ROOT, digests, kept, rejected, run, run_plain, table, write_jsonl
 from tests.helpers.corpus import documents, english

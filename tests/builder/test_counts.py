@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from filters import bundled_rule_sets
 from filters.rules.ruleset import load_rules
 from pipeline.builder.counts.build_stats import BuildStats, funnel
-from pipeline.builder.counts.counts import BINS, PASSED, Bins, Counts, Histogram
 from pipeline.builder.counts.samples import SAMPLES, Samples
+from pipeline.builder.counts.sums import BINS, PASSED, Bins, Counts, Histogram
 from pipeline.builder.limits import Limits
 from pipeline.builder.stages.registry import changes
 from pipeline.progress import Progress

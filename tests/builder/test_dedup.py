@@ -16,13 +16,14 @@ from filters.words import words
 from pipeline.builder.dedup.bands import KeyFiles, write_keys
 from pipeline.builder.dedup.kept_texts import LATEST
 from pipeline.builder.dedup.lsh import REPRESENTATIVES, star_edges, write_clusters
-from pipeline.builder.dedup.minhash import EMPTY, MinHasher, shingle_sets, text_hashes
+from pipeline.builder.dedup.minhash import EMPTY, MinHasher, shingle_sets
 from pipeline.builder.dedup.row_files import PIECE_ROWS, Piece, Rows, npy_pieces
 from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.stages.dedup import Job, find_duplicates
 from pipeline.builder.stages.stage import Step
 from pipeline.errors import BuildError, ConfigError
+from pipeline.text.hashes import text_hashes
 from scripts.bench.data import read_inputs
 from scripts.bench_dedup import true_pairs
 from tests.helpers.builds import Built, digests, kept, rejected, run_plain, table, write_jsonl

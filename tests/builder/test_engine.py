@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.builder.engine.engine import report_progress
-from pipeline.builder.engine.engines import EngineOptions
-from pipeline.builder.engine.ray import check_address
+from pipeline.builder.engines.local import report_progress
+from pipeline.builder.engines.options import EngineOptions
+from pipeline.builder.engines.ray import check_address
 from pipeline.errors import BuildError, ConfigError
 from pipeline.signals import reraise_swallowed_signals
 from tests.helpers import interpreters
@@ -101,7 +101,7 @@ def test_engines_pass_on_the_progress_of_units_while_they_run(workers: int) -> N
 def test_a_process_forked_after_a_training_trains_the_same() -> None:
     code = (
         "import os, signal\n"
-        "from pipeline.text.tokenizer.tokenizer import train_tokenizer\n"
+        "from pipeline.text.tokens.tokenizer import train_tokenizer\n"
         "from tests.helpers.corpus import english\n"
         "texts = [english(k) for k in range(100)]\n"
         "whole = train_tokenizer(texts, 400).definition\n"

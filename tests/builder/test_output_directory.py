@@ -22,7 +22,7 @@ from pipeline.errors import BuildError, ConfigError, InputError, PlanChangedErro
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
-from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from pipeline.text.tokens.tokenizer import train_tokenizer
 from tests.helpers.builds import digests, run, run_plain, write_jsonl
 from tests.helpers.commands import Says
 from tests.helpers.corpus import documents, english

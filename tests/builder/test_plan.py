@@ -15,8 +15,8 @@ import pytest
 import pipeline.builder.stages
 from pipeline.atomic import write_json
 from pipeline.builder.counts.build_stats import BuildStats
-from pipeline.builder.engine.engine import progress_to
-from pipeline.builder.engine.engines import EngineOptions
+from pipeline.builder.engines.local import progress_to
+from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.inputs import Input
 from pipeline.builder.limits import Limits
 from pipeline.builder.outcome import EXACT, KEPT, NEAR

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from filters.language.language import bundled_model
+from filters.language.identifier import bundled_model
 from pipeline.errors import BuildError, PlanChangedError
 from pipeline.shards.manifest import Manifest
-from pipeline.text.tokenizer.tokenizer import train_tokenizer
+from pipeline.text.tokens.tokenizer import train_tokenizer
 from tests.helpers import interpreters
 from tests.helpers.builds import ROOT, digests, run_plain, write_jsonl
 from tests.helpers.corpus import english

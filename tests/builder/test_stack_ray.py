@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.engine.engines import EngineOptions
+from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.limits import Limits
 from pipeline.errors import ConfigError
 from tests.builder.test_engine import die_once, fail_on_three
@@ -135,7 +135,7 @@ def test_a_client_of_ray_that_cannot_connect_is_told_what_it_needs() -> None:
     """The server begins as those of Ray do and says no more. Without grpc, Ray's client does not even try."""
     pytest.importorskip("ray")
     code = (
-        "import sys; from pipeline.builder.engine.engines import EngineOptions; from pipeline.errors import ConfigError\n"
+        "import sys; from pipeline.builder.engines.options import EngineOptions; from pipeline.errors import ConfigError\n"
         "try: EngineOptions(engine='ray', workers=1, ray_address=sys.argv[1]).open()\n"
         "except ConfigError as error: print(error)"
     )

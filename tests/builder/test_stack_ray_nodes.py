@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.builder.engine.engine import Engine
-from pipeline.builder.engine.engines import EngineOptions
+from pipeline.builder.engines.local import Engine
+from pipeline.builder.engines.options import EngineOptions
 from pipeline.errors import BuildError
 from tests.builder.test_engine import die_always, die_once
 from tests.helpers import interpreters
@@ -118,7 +118,7 @@ def test_a_node_with_other_code_of_this_package_is_named(nodes: Nodes, tmp_path:
         shutil.copytree(ROOT / folder, nodes.hidden / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (nodes.hidden / "pipeline" / "added.py").write_text("")
     code = (
-        "import sys; from pathlib import Path; from pipeline.builder.engine.engines import EngineOptions\n"
+        "import sys; from pathlib import Path; from pipeline.builder.engines.options import EngineOptions\n"
         "try: EngineOptions(engine='ray', workers=None, ray_address=sys.argv[1]).open(shared=Path(sys.argv[2]))\n"
         "except Exception as error: print(error)"
     )

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import pipeline
-from pipeline.builder.redaction.redact import redact
 from pipeline.cli.main import main
+from pipeline.finished.redaction.redact import redact
 from tests.helpers.builds import run_plain, write_jsonl
 from tests.helpers.commands import Says
 from tests.helpers.corpus import write_inputs

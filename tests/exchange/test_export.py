@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.builder.redaction.redact import redact
 from pipeline.errors import ConfigError, CorruptShardError
 from pipeline.exchange.export import export_tokens
 from pipeline.exchange.token_sources import import_tokens
+from pipeline.finished.redaction.redact import redact
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from tests.exchange.test_write_shards import stored, stored_split, write

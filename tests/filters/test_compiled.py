@@ -18,7 +18,7 @@ import filters
 from filters import Page
 from filters.compiled import SCANNED
 from filters.compiled.scan import scan
-from filters.language.language import LanguageIdentifier, bundled_model
+from filters.language.identifier import LanguageIdentifier, bundled_model
 from filters.measures.profanity import DEFAULT_LIST
 from filters.measures.sentences import sentences
 from filters.rules.ruleset import RuleSet, load_rules
@@ -26,7 +26,7 @@ from filters.text_view import By
 from pipeline.compiling import compiled
 from pipeline.text.normalize import normalize
 from pipeline.text.readers.document_reader import Document, DocumentReader
-from pipeline.text.tokenizer.conformance import proof_texts
+from pipeline.text.tokens.conformance import proof_texts
 from tests.helpers.rule_samples import rule_file
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

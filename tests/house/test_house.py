@@ -97,19 +97,19 @@ def test_rooms_import_each_other_in_one_direction_even_for_types() -> None:
     assert circles(graph) == set()
 
 
-NO_BUILD = "pipeline.builder pipeline.exchange pipeline.audit pipeline.cli scripts"
+NO_BUILD = "pipeline.builder pipeline.exchange pipeline.finished pipeline.cli scripts"
 WALLS = {
     "pipeline/objects": "pipeline.shards pipeline.stream pipeline.text filters torch numpy " + NO_BUILD,
     "pipeline/shards": "pipeline.stream pipeline.text filters torch numba pipeline.compiling " + NO_BUILD,
     "pipeline/text": "pipeline.stream torch " + NO_BUILD,
-    "pipeline/builder": "pipeline.exchange pipeline.audit pipeline.stream pipeline.cli scripts torch",
-    "pipeline/exchange": "pipeline.audit pipeline.stream pipeline.cli scripts torch "
+    "pipeline/builder": "pipeline.exchange pipeline.finished pipeline.stream pipeline.cli scripts torch",
+    "pipeline/exchange": "pipeline.finished pipeline.stream pipeline.cli scripts torch "
     + " ".join(
         # Of the builder it takes the settings and the counts of a manifest.
         f"pipeline.builder.{module}"
-        for module in "build stages work partitions engine transforms dedup report output_directory".split()
+        for module in "build stages work partitions engines transforms dedup report output_directory".split()
     ),
-    "pipeline/audit": "pipeline.stream pipeline.cli scripts torch",
+    "pipeline/finished": "pipeline.stream pipeline.cli scripts torch",
     "pipeline/stream": "numba pipeline.compiling " + NO_BUILD,
     "pipeline/stream/datasets/sources": " ".join(
         f"pipeline.stream.{room}" for room in "assemble batch indexed iteration sequential windows".split()
@@ -134,7 +134,7 @@ def test_no_room_imports_what_lies_behind_its_walls(room: str) -> None:
 def test_the_docstring_of_a_room_names_its_files_and_folders(folder: Path) -> None:
     written = ast.get_docstring(nodes(folder / "__init__.py")[0]) or ""  # type: ignore[arg-type]
     files = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
-    folders = {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.name for path in folder.iterdir() if path.name != "__pycache__" and any(path.glob("*.*"))}
     # A line of the map begins with names, ahead of two spaces.
     entries = [re.split(r" {2,}", line.strip(), maxsplit=1)[0] for line in written.splitlines() if "  " in line.strip()]
     names = {name for entry in entries for name in re.split(r",? ", entry) if re.fullmatch(r"[a-z0-9_]+(\.py|/)", name)}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pipeline
 from pipeline.stream.order import derive_key, permutation
-from pipeline.text.tokenizer.tokenizer import load_tokenizer
+from pipeline.text.tokens.tokenizer import load_tokenizer
 
 EOS = 1
 BYTES = load_tokenizer("bytes")

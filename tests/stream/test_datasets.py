@@ -15,7 +15,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ConfigError, ManifestError, ShardwrightError
-from pipeline.text.tokenizer.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokens.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from tests.helpers.faulty_server import running_server
 from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.text_samples import write_texts

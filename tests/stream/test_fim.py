@@ -10,7 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
-from pipeline.text.tokenizer.tokenizer import Tokenizer, train_tokenizer
+from pipeline.text.tokens.tokenizer import Tokenizer, train_tokenizer
 from tests.helpers.text_samples import make_texts
 from tests.helpers.tokenizer_samples import CORPUS
 

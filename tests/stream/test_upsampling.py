@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.builder.redaction.redact import redact
 from pipeline.errors import ConfigError, StateError
+from pipeline.finished.redaction.redact import redact
 from pipeline.stream.datasets.sources.upsampling import quantiles
 from tests.helpers.shard_samples import EOS, write_dataset
 from tests.stream.order_oracle import Options, Source, Stream

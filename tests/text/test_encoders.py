@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import ConfigError, InputError
-from pipeline.text.tokenizer.conformance import STRINGS, proof_texts
-from pipeline.text.tokenizer.encoders import ENCODERS, FAST, Encode, Load, fault_of_fast, load_definition
-from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer
+from pipeline.text.tokens.conformance import STRINGS, proof_texts
+from pipeline.text.tokens.encoders import ENCODERS, FAST, Encode, Load, fault_of_fast, load_definition
+from pipeline.text.tokens.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer
 from tests.helpers.tokenizer_samples import CORPUS, auto_ids, gpt2_folder, train_without_unknown
 
 TEXTS = st.one_of(

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from pipeline.errors import ConfigError
-from pipeline.text.tokenizer.conformance import STRINGS
-from pipeline.text.tokenizer.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
+from pipeline.text.tokens.conformance import STRINGS
+from pipeline.text.tokens.tokenizer import END_OF_TEXT, Tokenizer, load_tokenizer, train_tokenizer
 from tests.helpers.tokenizer_samples import CORPUS, auto_ids, tekken_file, train_sentencepiece
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def test_a_saved_tokenizer_keeps_its_chat_template_and_special_tokens(trained: T
 
 def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: Tokenizer) -> None:
     code = (
-        "from tests.helpers.tokenizer_samples import CORPUS; from pipeline.text.tokenizer.tokenizer import train_tokenizer;"
+        "from tests.helpers.tokenizer_samples import CORPUS; from pipeline.text.tokens.tokenizer import train_tokenizer;"
         "print(train_tokenizer(CORPUS, 500).sha256)"
     )
     for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):
@@ -402,7 +402,7 @@ def test_dropout_and_truncation_of_a_definition_do_not_touch_the_ids(trained: To
 def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
     heavy = ("tokenizers", "torch", "transformers", "pyarrow")
     code = (
-        "import sys; from pipeline.text.tokenizer.tokenizer import load_tokenizer; load_tokenizer('bytes').encode('x');"
+        "import sys; from pipeline.text.tokens.tokenizer import load_tokenizer; load_tokenizer('bytes').encode('x');"
         f"print([m for m in {heavy} if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 from ...errors import BuildError
 from ...shards.verify.balance import imbalances
 from ..outcome import DUPLICATES, KEPT, OF_DEDUP
-from .counts import PASSED, Counts, Histogram
 from .samples import ContaminatedItem, RepeatedPassage, Sample
+from .sums import PASSED, Counts, Histogram
 
 _IF_ANY = {"manifest": "unless empty"}  # marks fields that the manifest leaves out if they are empty
 

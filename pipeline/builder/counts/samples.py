@@ -17,8 +17,8 @@ from filters.rules.rule import Rule
 
 from ...draws import draws
 from ...text.document import Document, made_id
+from ...text.hashes import text_hashes
 from ...text.judging import Drop
-from ..dedup.minhash import text_hashes
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and each id

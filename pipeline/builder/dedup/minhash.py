@@ -1,4 +1,4 @@
-"""Texts -> hashes and MinHash signatures.
+"""Texts -> MinHash signatures.
 
 The shingles of a text are its word 5-grams (`filters.words`). A text of fewer words has one shingle, all of them. A text
 without words has none. The hash of a shingle has 32 bits. The permutations are datasketch 2's
@@ -11,7 +11,6 @@ scheme ``affine32``: a bijective mix (MurmurHash3's finaliser), then ``a * h + b
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -26,21 +25,6 @@ from ...errors import ConfigError
 SEED = 1  # of the permutations, whatever the seed of a recipe: later builds compare their signatures with these
 EMPTY = np.uint32(0xFFFFFFFF)  # every value of the signature of a text without shingles
 _BATCH_CHARACTERS = 1 << 20
-
-
-def text_hashes(texts: Sequence[str]) -> NDArray[np.uint8]:
-    """Return the 128-bit BLAKE2b of each text's UTF-8, uint8 ``[n, 16]``: equal only for equal texts."""
-    digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, 16)
-
-
-def text_hash(text: str) -> str:
-    """Return the hash of one text as the tables of shards have it: 32 hexadecimal digits.
-
-    >>> text_hash("a rose")
-    '0b6122bf52167ffd89c314c1954ee42a'
-    """
-    return text_hashes([text]).tobytes().hex()
 
 
 def shingles(text: str, ngram: int = 5) -> Iterator[str]:

@@ -38,8 +38,8 @@ from numpy.typing import NDArray
 from ...atomic import read_json, write_json
 from ...text.document import made_id
 from ..counts.build_stats import DamagedFile
-from ..counts.counts import Counts
 from ..counts.samples import Sample
+from ..counts.sums import Counts
 from ..dedup.row_files import Piece, Rows, Scalar
 from ..work.workspace import Workspace
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ...errors import BuildError
 from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
+from ...text.hashes import text_hash, text_hashes
 from ..counts.samples import Sample
-from ..dedup.minhash import MinHasher, text_hash, text_hashes
+from ..dedup.minhash import MinHasher
 from ..dedup.segments import Passages
 from ..recipe import Recipe
 from .partition import DOCUMENTS

@@ -14,7 +14,7 @@ from ...text.fields import Field
 from ...text.readers.document_reader import BadRecord, Document, DocumentReader, Record, Unselected, field_finder
 from ...text.storage.input_file import Credentials, InputFile
 from ...text.storage.remote_file import FIRST_BYTES
-from ..engine.engine import report_progress
+from ..engines.local import report_progress
 from ..inputs import check_same
 from ..limits import Limits
 from ..plan import Plan, Span

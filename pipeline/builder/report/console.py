@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
 from ..counts.build_stats import BuildStats, DamagedFile, FunnelRow, size_classes
-from ..counts.counts import descending
+from ..counts.sums import descending
 
 if TYPE_CHECKING:
     from rich.console import Console

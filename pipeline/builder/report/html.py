@@ -21,8 +21,8 @@ from filters.rules.rule import limits_text
 from ...atomic import atomic_file
 from ...shards.manifest import REPORT_NAME, Manifest
 from ..counts.build_stats import BuildStats, FunnelRow, Group, size_classes
-from ..counts.counts import Histogram, descending
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
+from ..counts.sums import Histogram, descending
 from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
 from .console import damage_text, leaks_text

@@ -26,11 +26,11 @@ from ...atomic import atomic_file, read_json, write_json
 from ...atomic_directory import result_directory
 from ...errors import first_few
 from ...shards.manifest import REJECTED_NAME
+from ...text.hashes import text_hashes
 from ..counts.build_stats import BuildStats, Change
-from ..counts.counts import PASSED, Counts
 from ..counts.samples import CUT_ITEMS, sample_keys
+from ..counts.sums import PASSED, Counts
 from ..dedup.decontaminate import Decontaminator, Evaluation, Holding, holdings, windows
-from ..dedup.minhash import text_hashes
 from ..dedup.segments import passage_finder
 from ..dedup.spellings import spellings, spellings_with_offsets
 from ..dedup.word_runs import covered_words, find_words, remove_spans, stretches, whole_spans

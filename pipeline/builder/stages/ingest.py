@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.language.language import UNDETERMINED
+from filters.language.identifier import UNDETERMINED
 from filters.rules.rule_files import made_for
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
 from ...errors import InputError
 from ...text.document import location_of
+from ...text.hashes import text_hash
 from ...text.readers.document_reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
 from ..counts.build_stats import BuildStats, Change, Group
-from ..counts.counts import Bins, Counts, descending
 from ..counts.samples import sample_keys
-from ..dedup.minhash import text_hash
+from ..counts.sums import Bins, Counts, descending
 from ..dedup.segments import passage_finder
 from ..partitions.checksums import cut_inputs, hash_input, hash_path
 from ..partitions.partition import (

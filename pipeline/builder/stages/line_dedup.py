@@ -29,8 +29,8 @@ from ...atomic import write_json
 from ...atomic_directory import result_directory
 from ...shards.manifest import REJECTED_NAME
 from ..counts.build_stats import BuildStats, Change
-from ..counts.counts import PASSED, Counts
 from ..counts.samples import CUT_LINES, sample_keys
+from ..counts.sums import PASSED, Counts
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, Partition, partitions

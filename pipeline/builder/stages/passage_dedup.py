@@ -42,11 +42,11 @@ from numpy.typing import NDArray
 from ...atomic import read_json, write_json
 from ...atomic_directory import discard_whole, result_directory
 from ...shards.manifest import REJECTED_NAME
+from ...text.hashes import text_hashes
 from ..counts.build_stats import BuildStats, Change
-from ..counts.counts import Counts
 from ..counts.samples import CUT_PASSAGES, ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
+from ..counts.sums import Counts
 from ..dedup.key_tables import KeyTables, count_buckets, count_keys, in_key_set, load_keys, write_key_set, write_table
-from ..dedup.minhash import text_hashes
 from ..dedup.word_runs import (
     candidates,
     covered_words,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..counts.build_stats import BuildStats, Change
-from ..counts.counts import descending
+from ..counts.sums import descending
 from ..outcome import OF_DEDUP
 from ..recipe import Recipe
 from .decontaminate import DecontaminateStage

@@ -20,7 +20,7 @@ from ...atomic import atomic_file, write_json
 from ...atomic_directory import result_directory
 from ...shards.shard_plan import SPLITS, TRAIN, VAL, in_validation
 from ..counts.build_stats import BuildStats
-from ..counts.counts import Counts
+from ..counts.sums import Counts
 from ..outcome import KEPT, OF_DEDUP, Outcome
 from ..partitions.partition import COUNTS, Partition, partitions
 from ..work.workspace import Workspace

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ...progress import Progress
 from ..counts.build_stats import BuildStats, Change
-from ..engine.engine import Engine
+from ..engines.local import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe

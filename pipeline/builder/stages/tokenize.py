@@ -20,10 +20,10 @@ from ...atomic import read_json, write_json
 from ...atomic_directory import result_directory
 from ...draws import drawn
 from ...progress import Progress
-from ...text.tokenizer.tokenizer import train_tokenizer
+from ...text.tokens.tokenizer import train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
 from ..counts.build_stats import BuildStats
-from ..counts.counts import PASSED
+from ..counts.sums import PASSED
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from filters.language.language import UNDETERMINED, Language, LanguageIdentifier, parse_languages
+from filters.language.identifier import UNDETERMINED, Language, LanguageIdentifier, parse_languages
 from filters.rules.named_files import NamedFile
 from filters.rules.ruleset import RuleSet
 
@@ -16,7 +16,7 @@ from ...errors import ConfigError, did_you_mean
 from ...text.document import Document
 from ...text.fields import Field, merge_fields, parse_fields
 from ...text.judging import EMPTY, Drop, is_empty
-from ..counts.counts import PASSED, Counts
+from ..counts.sums import PASSED, Counts
 from ..dedup.decontaminate import Evaluation
 from ..recipe import Recipe
 from .score_table import JoinScores, Scores

@@ -18,8 +18,8 @@ from filters.rules.named_files import NamedFile
 from ...atomic import read_json, write_json
 from ...errors import ConfigError, first_line
 from ...text.document import Document
-from ..counts.counts import Counts
-from ..dedup.minhash import text_hashes
+from ...text.hashes import text_hashes
+from ..counts.sums import Counts
 from .transform import Decision, Transform
 
 KEY = "key"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from filters.language.language import LanguageIdentifier
+from filters.language.identifier import LanguageIdentifier
 from filters.rules.ruleset import RuleSet
 
 from ...text.document import Document
 from ...text.judging import Drop, judge_language, judge_measured, measure
 from ...text.normalize import normalize
-from ..counts.counts import Bins, Counts, add_histograms
+from ..counts.sums import Bins, Counts, add_histograms
 
 Decision = Document | Drop | list[Document]
 """A transform keeps a document, edited or not; or drops it; or replaces it by several."""

@@ -12,7 +12,7 @@ from ...errors import BuildError, ConfigError, value_text
 from ...text.document import Document
 from ...text.fields import surrogate_in
 from ...text.judging import Drop
-from ..counts.counts import Counts
+from ..counts.sums import Counts
 from .transform import Decision, Transform
 
 _RETURNS = "it must return the document, a list of documents that take its place, or a Drop"

@@ -251,7 +251,7 @@ class ShardDataset(Documents):
         >>> next(iter(ShardDataset.from_texts(["ab"], "bytes").documents()))["input_ids"].tolist()
         [100, 101, 1]
         """
-        from ...text.tokenizer.tokenizer import load_tokenizer
+        from ...text.tokens.tokenizer import load_tokenizer
 
         epochs = check_optional("epochs", epochs)
         bos = check_flag("bos", bos)

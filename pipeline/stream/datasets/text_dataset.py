@@ -133,7 +133,7 @@ class TextDataset(Texts):
         from ...text.document import ON_ERROR
         from ...text.fields import merge_fields, parse_fields
         from ...text.token_ids import Vocabulary
-        from ...text.tokenizer.tokenizer import load_tokenizer
+        from ...text.tokens.tokenizer import load_tokenizer
         from ...text.where import Where
 
         epochs = check_optional("epochs", epochs)

@@ -19,7 +19,7 @@ from ...order import default_window, mix_window, sequential_window
 from .selection import ExtentSelection, Selection
 
 if TYPE_CHECKING:
-    from ....text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokens.tokenizer import Tokenizer
 
 
 class CountedData:

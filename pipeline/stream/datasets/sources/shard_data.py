@@ -40,7 +40,7 @@ from .counted_data import CountedData
 from .selection import Selection
 
 if TYPE_CHECKING:
-    from ....text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokens.tokenizer import Tokenizer
 
 DEFAULT_CACHE = "auto"
 PIECE_TOKENS = 4096  # of the pieces in which an array without documents is shuffled (section 2 of the order)
@@ -353,7 +353,7 @@ class ShardFiles(CountedData):
     def load_tokenizer(self) -> Tokenizer:
         if self._manifest is None or not self._manifest.tokenizer.get("sha256"):
             return super().load_tokenizer()
-        from ....text.tokenizer.tokenizer import tokenizer_of_dataset  # training does not need it
+        from ....text.tokens.tokenizer import tokenizer_of_dataset  # training does not need it
 
         return tokenizer_of_dataset(DatasetFolder(self._directory, self._access.requests), self._manifest)
 

@@ -14,7 +14,7 @@ from ...order import LANES, LANES_OF_MIX
 from .counted_data import CountedData
 
 if TYPE_CHECKING:
-    from ....text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokens.tokenizer import Tokenizer
 
 
 class Source(Protocol):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ....text.extract import Extract
     from ....text.fields import Field
     from ....text.token_ids import Vocabulary
-    from ....text.tokenizer.tokenizer import Tokenizer
+    from ....text.tokens.tokenizer import Tokenizer
     from ....text.where import Where
     from .live_source import LiveSource
 

@@ -155,7 +155,7 @@ class RuleFilter:
     """
 
     def __init__(self, rules: Any, language: Any) -> None:
-        from filters.language.language import LanguageIdentifier, parse_languages
+        from filters.language.identifier import LanguageIdentifier, parse_languages
         from filters.rules.named_files import hash_file
         from filters.rules.ruleset import RuleSet, load_rules
 

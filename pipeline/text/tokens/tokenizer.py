@@ -24,7 +24,8 @@ from ...errors import ConfigError, InputError
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.manifest import TOKENIZER_NAME, Manifest
 from .encoders import DEFINITION, ENCODERS, FAST, FIRST_BYTE, ID, THREADS, Load, fault_of_fast, load_definition
-from .load_tokenizer import (
+from .lost_characters import lost_characters
+from .tokenizer_files import (
     BYT5,
     BYT5_IDS,
     BYT5_TOKENIZER,
@@ -39,7 +40,6 @@ from .load_tokenizer import (
     read_tokenizer_object,
     read_vocabulary,
 )
-from .lost_characters import lost_characters
 
 _CHOSEN = os.environ.get(THREADS)  # the user's choice, before this package sets it
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline.builder.dedup.near_vectors import near_rows
 from pipeline.errors import ConfigError, DamagedInputError, InputError, MissingInputError
+from pipeline.finished.near_vectors import near_rows
 from tests.helpers.builds import contents_of
 from tests.helpers.commands import Says
 from tests.helpers.documentation import ROOT

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ...shards.manifest import TEXTS_NAME, Manifest
-from ...text.fields import parse_fields
+from ..shards.manifest import TEXTS_NAME, Manifest
+from ..text.fields import parse_fields
 
 _TERMS = (
     "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset jsonPath key "

@@ -15,12 +15,12 @@ from typing import Any
 
 from filters.rules.rule import limits_text
 
-from ...shards.manifest import Manifest
-from ..counts.attribution import Pairs, add_pair
-from ..counts.build_stats import BuildStats
-from ..counts.counts import descending
-from ..recipe import parse_licenses
-from .html import explained
+from ..builder.counts.attribution import Pairs, add_pair
+from ..builder.counts.build_stats import BuildStats
+from ..builder.counts.sums import descending
+from ..builder.recipe import parse_licenses
+from ..builder.report.html import explained
+from ..shards.manifest import Manifest
 
 FILL_IN = "*(to be filled in by the provider)*"
 UNKNOWN = "unknown"

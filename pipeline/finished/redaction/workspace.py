@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ...atomic import keep_access, move
 from ...atomic_directory import discard, explain_disk_full_errors
+from ...builder.work.lock import locked
 from ...errors import BuildError, StorageError
 from ...objects.remote_object import describe, download
 from ...objects.uploads import abort_uploads, check_writable, put_file, put_new, remove
 from ...objects.urls import shown
 from ...shards.dataset_folder import DatasetFolder
 from ...shards.manifest import MANIFEST_NAME, OWNER_NAME, REDACTING_NAME, WORK_NAME
-from ..work.lock import locked
 
 WAITING_NAME = "redaction"  # the folder of changed files, in the work directory
 

@@ -9,7 +9,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filters.language.language import UNDETERMINED, Language, parse_languages
+from filters.language.identifier import UNDETERMINED, Language, parse_languages
 from filters.rules.rule import Rule, limits_text
 from filters.rules.ruleset import RuleSet
 

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import atomic_file, write_json
+from ...builder.counts.samples import SAMPLE_CHARACTERS
 from ...shards.format import KEY_COLUMN
 from ...shards.index import ShardIndex
 from ...shards.manifest import MANIFEST_NAME, REJECTED_NAME, REPORT_NAME, TEXTS_NAME, Manifest
 from ...shards.shard_access import ShardAccess
-from ..counts.samples import SAMPLE_CHARACTERS
-from .beside import Removed, texts_of
-from .redaction_workspace import RedactionWorkspace
+from .cleaned_files import Removed, texts_of
+from .workspace import RedactionWorkspace
 
 _SEARCHED = 1 << 24  # bytes at once
 _DECODED = 1 << 22  # bytes of tokens at once

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.builder.redaction.redact import redact
 from pipeline.errors import BuildError, ConfigError
+from pipeline.finished.redaction.redact import redact
 from pipeline.shards.manifest import OWNER_NAME, REDACTING_NAME
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers.builds import contents_of, run_plain, write_jsonl

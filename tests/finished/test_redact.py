@@ -22,11 +22,11 @@ import pytest
 import zstandard
 
 import pipeline
-from pipeline.builder.redaction.certificate import occurrences
-from pipeline.builder.redaction.redact import drop, redact
 from pipeline.builder.work.lock import locked
 from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, CorruptShardError
+from pipeline.finished.redaction.certificate import occurrences
+from pipeline.finished.redaction.redact import drop, redact
 from pipeline.shards.manifest import FileInfo, Manifest
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.shard_list import latest, resolve

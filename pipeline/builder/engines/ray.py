@@ -26,7 +26,7 @@ from ...errors import BuildError, ConfigError, first_line
 from ...notices import warn
 from ...signals import kept_handlers
 from ...version import PACKAGES, __version__
-from .engine import UNIT_TRIES, Engine, Result, Unit
+from .local import UNIT_TRIES, Engine, Result, Unit
 
 CONNECT_SECONDS = 7.0
 _PROBE_SECONDS = 60.0  # for the answer of each node

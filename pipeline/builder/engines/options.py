@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean, not_installed
 from ..setting import check_whole
-from .engine import UNIT_TRIES, Engine, Prepare, ProcessEngine, SerialEngine, default_start_method
+from .local import UNIT_TRIES, Engine, Prepare, ProcessEngine, SerialEngine, default_start_method
 from .ray import RayEngine
 
 ENGINES = ("local", "ray")

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import filters
 import pipeline
 from filters.rules.ruleset import load_rules
-from pipeline.audit.diff import DUPLICATE, KINDS, UNKNOWN, diff, stated_rules
-from pipeline.builder.redaction.redact import drop, redact
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError
+from pipeline.finished.diff import DUPLICATE, KINDS, UNKNOWN, diff, stated_rules
+from pipeline.finished.redaction.redact import drop, redact
 from pipeline.progress import Progress
 from pipeline.shards.manifest import FileInfo, Manifest
 from tests.helpers.builds import run_plain, write_jsonl

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, DamagedInputError, InputError, MissingInputError, did_you_mean, first_few, first_line
+from ..errors import ConfigError, DamagedInputError, InputError, MissingInputError, did_you_mean, first_few, first_line
 
 _TABLES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 _LINE_BYTES = 16 << 20  # of JSON at most

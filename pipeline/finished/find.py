@@ -12,15 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator, describe_short
-from ..builder.dedup.minhash import MinHasher, shingle_sets, text_hashes
+from ..builder.dedup.minhash import MinHasher, shingle_sets
 from ..builder.dedup.spellings import spellings
 from ..errors import ConfigError, value_text
 from ..notices import warn
 from ..objects.request_options import TIMEOUT, TRIES, RequestOptions
 from ..progress import Progress
+from ..text.hashes import text_hashes
 from ..text.normalize import normalize
 from .documents import DatasetDocuments, DocumentLocation
-from .passage import shared_passage
+from .shared_words import shared_passage
 from .signature_index import SignatureIndex, open_index
 
 EXACT, NEAR, PASSAGE = "exact", "near", "passage"

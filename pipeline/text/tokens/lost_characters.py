@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .load_tokenizer import parsed
+from .tokenizer_files import parsed
 
 _UNSEEN, _HAS_TOKEN, _LOST = 0, 1, 2
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, value_text
-from ...progress import Progress
+from ..errors import ConfigError, value_text
+from ..progress import Progress
 from .vectors import open_vectors
 
 ROWS = 4096

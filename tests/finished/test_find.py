@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline
-from pipeline.audit.diff import diff
-from pipeline.audit.documents import DatasetDocuments
-from pipeline.audit.find import EXACT, NEAR, PASSAGE, Match, find
-from pipeline.audit.passage import shared_passage
-from pipeline.audit.signature_index import open_index
 from pipeline.builder.dedup.minhash import MinHasher, shingles
-from pipeline.builder.redaction.redact import drop
 from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError, MissingDatasetError
+from pipeline.finished.diff import diff
+from pipeline.finished.documents import DatasetDocuments
+from pipeline.finished.find import EXACT, NEAR, PASSAGE, Match, find
+from pipeline.finished.redaction.redact import drop
+from pipeline.finished.shared_words import shared_passage
+from pipeline.finished.signature_index import open_index
 from pipeline.progress import Progress
 from tests.helpers.builds import run_plain, table, write_jsonl
 from tests.helpers.corpus import WORDS

@@ -14,16 +14,16 @@ import orjson
 import zstandard
 
 from ...atomic import atomic_file
+from ...builder.counts.build_stats import BuildStats, funnel
+from ...builder.counts.samples import CUT_ITEMS, CUT_LINES, CUT_PASSAGES, ID_CHARACTERS, NearestTexts
+from ...builder.report.html import write_report
+from ...builder.stages.drop_ids import DropIdsStage, compared
+from ...builder.stages.line_dedup import WORDS_LEFT
+from ...builder.stages.passage_dedup import PassageDedupStage
+from ...builder.stages.registry import changes
 from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXTS_NAME, Manifest
 from ...text.fields import parse_fields
-from ..counts.build_stats import BuildStats, funnel
-from ..counts.samples import CUT_ITEMS, CUT_LINES, CUT_PASSAGES, ID_CHARACTERS, NearestTexts
-from ..dedup.minhash import text_hash
-from ..report.html import write_report
-from ..stages.drop_ids import DropIdsStage, compared
-from ..stages.line_dedup import WORDS_LEFT
-from ..stages.passage_dedup import PassageDedupStage
-from ..stages.registry import changes
+from ...text.hashes import text_hash
 
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts, unless fields of these names are kept

@@ -19,7 +19,7 @@ from ..shards.dataset_folder import REPAIR, DatasetFolder
 from ..shards.manifest import ShardInfo
 from ..shards.shard_access import ShardAccess
 from ..text.readers.document_reader import Document, DocumentReader, find_inputs
-from ..text.tokenizer.tokenizer import Tokenizer, tokenizer_of_dataset
+from ..text.tokens.tokenizer import Tokenizer, tokenizer_of_dataset
 from ..weak_methods import weak_lru_cache
 
 _TABLES = 4  # tables of shards in memory; one of 60,000 documents takes 50 MB

@@ -26,6 +26,10 @@ from numpy.typing import NDArray
 
 from ...atomic import is_temporary, read_json, write_json
 from ...atomic_directory import discard, discard_whole, explain_disk_full_errors, result_directory
+from ...builder.counts.attribution import ATTRIBUTION_NAME, attributed, attribution_of, merged
+from ...builder.outcome import OF_DEDUP
+from ...builder.stages.drop_ids import compared
+from ...builder.stages.write import texts_name
 from ...errors import ConfigError, CorruptShardError, first_few
 from ...notices import warn
 from ...objects.request_options import RequestOptions
@@ -48,16 +52,12 @@ from ...shards.manifest import (
 )
 from ...shards.redacted_shard import write_redacted, write_remaining
 from ...shards.shard_access import ShardAccess
-from ...text.tokenizer.load_tokenizer import CONFIG_NAME
-from ...text.tokenizer.tokenizer import tokenizer_of_dataset
-from ..counts.attribution import ATTRIBUTION_NAME, attributed, attribution_of, merged
-from ..dedup.minhash import text_hash
-from ..outcome import OF_DEDUP
-from ..stages.drop_ids import compared
-from ..stages.write import texts_name
-from .beside import Removed, Traces, cleaner, dropped_counts, texts_of, without_samples
+from ...text.hashes import text_hash
+from ...text.tokens.tokenizer import tokenizer_of_dataset
+from ...text.tokens.tokenizer_files import CONFIG_NAME
 from .certificate import search, write_certificate
-from .redaction_workspace import RedactionWorkspace
+from .cleaned_files import Removed, Traces, cleaner, dropped_counts, texts_of, without_samples
+from .workspace import RedactionWorkspace
 
 _DUPLICATES = tuple(outcome.reason for outcome in OF_DEDUP if outcome.reason)
 _GROUPED = "tokens_per_sample"  # the setting of builds

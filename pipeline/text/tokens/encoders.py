@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from .conformance import proof_texts
-from .load_tokenizer import BYTES, parsed
+from .tokenizer_files import BYTES, parsed
 
 ID = np.dtype("<u4")
 THREADS = "TOKENIZERS_PARALLELISM"
