@@ -7,18 +7,30 @@ html_show_copyright = html_show_sphinx = False
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
 root_doc = "README"
-PAGES = (
-    "train validate epochs text mix masks chat lengths trace migrate frameworks build answer recipes guide examples clusters"
-    " exchange troubleshooting api format benchmarks decisions"
-).split()
+GROUPS = {
+    "Start": "start migrate",
+    "Build": "build recipes",
+    "Train": "train epochs mix text masks chat lengths frameworks clusters speed",
+    "Answer": "answer trace troubleshooting",
+    "Look up": "api format benchmarks decisions",
+}
+PAGES = " ".join(GROUPS.values()).split()
 include_patterns = ["README.md", "CONTRIBUTING.md", *(f"docs/{page}.md" for page in PAGES)]
-CONTENTS = "\n".join(["\n```{toctree}", ":hidden:", *(f"docs/{page}" for page in PAGES), "CONTRIBUTING", "```\n"])
+
+
+def _contents() -> str:
+    groups = {name: [f"docs/{page}" for page in pages.split()] for name, pages in GROUPS.items()}
+    groups["Look up"].append("CONTRIBUTING")
+    return "\n".join(
+        "\n".join(["\n```{toctree}", f":caption: {name}", ":hidden:", "", *pages, "```\n"])
+        for name, pages in groups.items()
+    )
 
 
 def setup(app) -> None:
     """Give README.md, which GitHub shows, the table of contents of the site."""
 
     def append_contents(app, page: str, source: list[str]) -> None:
-        source[0] += CONTENTS * (page == root_doc)
+        source[0] += _contents() * (page == root_doc)
 
     app.connect("source-read", append_contents)

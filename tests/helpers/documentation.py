@@ -14,10 +14,7 @@ from tests.helpers.interpreters import ROOT
 # In the order in which their blocks run, in one folder.
 RUN = (
     "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in "build train validate epochs text lengths trace mix frameworks exchange format".split()
-    ),
+    *(f"docs/{name}.md" for name in "build train epochs text lengths trace mix frameworks format".split()),
     *(f"docs/{name}.md" for name in "masks migrate answer".split()),
 )
 PAGES = {

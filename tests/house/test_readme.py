@@ -88,8 +88,8 @@ def test_every_other_block_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_every_link_leads_to_a_file_and_a_section() -> None:
-    # Those of the others: tests/house/test_chat.py, test_examples.py, ...; of clusters.md: tests/stream/test_stack_signals.py.
-    others = {"docs/chat.md", "docs/examples.md", "docs/guide.md", "docs/recipes.md", "docs/clusters.md"}
+    # Those of the others: tests/house/test_chat.py, test_recipes.py, ...; of clusters.md: tests/stream/test_stack_signals.py.
+    others = {f"docs/{name}.md" for name in ("start", "speed", "chat", "recipes", "clusters")}
     assert {name for name in PAGES if blocks_of(name)} == {*RUN, *others}
     for name, text in PAGES.items():
         for target in re.findall(r"\]\(([^)#:]*(?:#[^)]*)?)\)", text):

@@ -1,4 +1,4 @@
-"""Every block of docs/recipes.md runs as it stands, in order, and does what the page says."""
+"""Every block of docs/recipes.md that builds runs as it stands, in order, and does what the page says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.format_samples import write_parquet
 pytestmark = pytest.mark.stacks
 
 BLOCKS = blocks_of("docs/recipes.md")
-(CODE, COLUMN, FASTTEXT, TRANSFORMER, EXPORT, EMBED, NEAR, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS
+(CODE, TEXTS, COLUMN, FASTTEXT, TRANSFORMER, EXPORT, EMBED, NEAR, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS[:-6]
 PAGES = [{"id": f"page-{n}", "text": english(n, 20)} for n in range(30)]
 
 
@@ -46,6 +46,19 @@ def test_repositories_become_a_dataset_without_ignored_files(tmp_path: Path) -> 
     assert {*held["column:repository"]} == {"one"}
     assert "def main():\n\tpass\r\n" in kept(tmp_path / "shards-code")
     assert Manifest.read(tmp_path / "shards-code").counts["bad"] == {"invalid UTF-8": 1}
+
+
+def test_a_text_file_is_one_document_unless_it_is_said_what_stands_between(tmp_path: Path) -> None:
+    (tmp_path / "books").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / f"books/{name}.txt").write_text(f"Title {name}.\n\n{english(len(name))}\n")
+    (tmp_path / "books/two.txt").write_text("Another.\n\nIt has two paragraphs.\n")
+    (tmp_path / "stories.txt").write_text("Once.\n<|endoftext|>\nTwice.\n\nThrice.\n<|endoftext|>\nAt last.\n")
+    (tmp_path / "sentences.txt").write_text("First one.\nSecond one.\n")
+    (tmp_path / "notes.txt").write_text("A note\nof two lines.\n\nAnother note.\n")
+    run_block(*TEXTS, tmp_path)
+    counts = {name: len(kept(tmp_path / f"shards-{name}")) for name in ("books", "stories", "sentences", "notes")}
+    assert counts == {"books": 2, "stories": 3, "sentences": 2, "notes": 2}
 
 
 def test_scores_that_a_dataset_has_select_documents(tmp_path: Path) -> None:

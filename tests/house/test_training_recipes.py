@@ -1,4 +1,4 @@
-"""Every program of docs/examples.md, and the notebook beside it, runs as it stands, and its losses fall."""
+"""Every program of docs/recipes.md that trains, and the notebook, runs as it stands, and its losses fall."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.shard_samples import write_dataset
 
 pytestmark = pytest.mark.stacks
 
-MASKING, LOOP, TENSORBOARD, WANDB, CHART, ONLINE = (block for _, block in blocks_of("docs/examples.md"))
+MASKING, LOOP, TENSORBOARD, WANDB, CHART, ONLINE = (block for _, block in blocks_of("docs/recipes.md")[-6:])
 LOGGED = {"loss", "data/tokens", "data/tokens_per_second", "data/waited_share"}
 
 

@@ -1,4 +1,4 @@
-"""Every block of docs/guide.md runs as it stands, in order, and does what the page says."""
+"""Every block of docs/start.md and docs/speed.md runs as it stands, in order, and does what the page says."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.shards.manifest import Manifest
-from tests.helpers.builds import kept, table, write_jsonl
+from tests.helpers.builds import table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.documentation import blocks_of, run_block
+from tests.helpers.faulty_server import running_server
 from tests.helpers.input_server import InputServer, running_inputs
 
 pytestmark = pytest.mark.stacks
 
-HUB, TRAIN, SHOW, GROUPED, SMALL_STREAM, SMALL_BUILD, QUARTER, TEXTS = blocks_of("docs/guide.md")
+JOINED, FILES, AT_ONCE, HUB, TRAIN, SHOW, EXPORT, BIN, BUCKET, *ROWS = blocks_of("docs/start.md")
+GROUPED, SMALL_STREAM, SMALL_BUILD = blocks_of("docs/speed.md")
 CARD = b"---\nconfigs:\n- config_name: sample-10BT\n  data_files:\n  - split: train\n    path: sample/10BT/*\n---\n"
 
 
@@ -48,7 +50,22 @@ def test_a_dataset_of_the_hub_becomes_a_model_whose_loss_falls(tmp_path: Path, h
     assert len(steps) == 60
     assert steps[-1]["loss"] < steps[0]["loss"] - 0.5
     assert run_block(*SHOW, tmp_path).strip()
-    run_block(*QUARTER, tmp_path)
+    run_block(*EXPORT, tmp_path)
+    run_block(*BIN, tmp_path)
+    with running_server() as bucket:
+        url = bucket.serve(tmp_path / "edu").rsplit("/", 1)[0]
+        cache = str(tmp_path / "cache")
+        program = BUCKET[1].replace("s3://bucket/edu", f"{url}/data").replace("/tmp/shardwright-cache", cache)
+        run_block("python", program, tmp_path)
+    shown = "".join(run_block(*block, tmp_path) for block in ROWS)
+    assert "⟧It is" in shown
+
+
+def test_files_of_text_become_batches_with_a_build_and_without(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "raw/a.jsonl", [english(number) for number in range(400)])
+    assert "no problem" in run_block(FILES[0], FILES[1].replace("train:32000", "train:400"), tmp_path)
+    for block in (JOINED, AT_ONCE):
+        run_block(*block, tmp_path)
 
 
 def test_samples_are_grouped_windows_are_small_and_giants_are_dropped(tmp_path: Path) -> None:
@@ -61,16 +78,3 @@ def test_samples_are_grouped_windows_are_small_and_giants_are_dropped(tmp_path: 
     run_block(*SMALL_STREAM, tmp_path)
     run_block(*SMALL_BUILD, tmp_path)
     assert Manifest.read(tmp_path / "shards-small").counts["dropped"] == {"characters": 1}
-
-
-def test_a_text_file_is_one_document_unless_it_is_said_what_stands_between(tmp_path: Path) -> None:
-    (tmp_path / "books").mkdir()
-    for name in ("one", "two"):
-        (tmp_path / f"books/{name}.txt").write_text(f"Title {name}.\n\n{english(len(name))}\n")
-    (tmp_path / "books/two.txt").write_text("Another.\n\nIt has two paragraphs.\n")
-    (tmp_path / "stories.txt").write_text("Once.\n<|endoftext|>\nTwice.\n\nThrice.\n<|endoftext|>\nAt last.\n")
-    (tmp_path / "sentences.txt").write_text("First one.\nSecond one.\n")
-    (tmp_path / "notes.txt").write_text("A note\nof two lines.\n\nAnother note.\n")
-    run_block(*TEXTS, tmp_path)
-    counts = {name: len(kept(tmp_path / f"shards-{name}")) for name in ("books", "stories", "sentences", "notes")}
-    assert counts == {"books": 2, "stories": 3, "sentences": 2, "notes": 2}
