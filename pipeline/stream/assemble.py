@@ -15,13 +15,13 @@ from .datasets.sources.counted_data import CountedData
 from .datasets.sources.text_data import LiveData, TextData
 from .indexed import IndexedSource, ReaderOptions
 from .lanes import (
-    WINDOW_BYTES,
     Cursor,
     Lanes,
     TextWindowSize,
     WindowStart,
     beginning,
     best_fit_tokens,
+    lane_bytes,
     missing_lanes,
     part_of_source,
 )
@@ -130,7 +130,7 @@ def _warn_of_shared_lanes(config: StreamSettings, topology: Topology) -> None:
     is_shared = ranks > 2 * lanes or (ranks > lanes and ranks % lanes)
     if lanes == 1 or not is_shared or topology.rank or topology.worker:
         return
-    size = sum(source.selected_extents.blocks().bytes for source in config.sources.counted.values())
+    size = sum(source.extents.blocks().bytes for source in config.sources.counted.values())
     if size >= ranks * _LEAST_OF_LANE:
         say_once(
             f"{ranks} ranks share {lanes} lanes, so about {max(2, round(ranks / lanes))} of them read each block; with "
@@ -176,7 +176,7 @@ def _order(
     """
     layout = config.stated_layout()
     by_extents = config.sources.is_mix or not layout.interleaved  # a sequence at a random offset needs one extent
-    blocks, seed = source.selected_extents.blocks(in_mix=by_extents), seed if layout.interleaved else None
+    blocks, seed = source.extents.blocks(in_mix=by_extents), seed if layout.interleaved else None
     order = Shuffle(blocks, lanes, source.window(of_lanes, **config.window_options), seed, name)
     source.raise_if_empty(order.tokens if layout.unit == "tokens" else order.documents, layout.unit)
     return order
@@ -187,9 +187,7 @@ def _windows(config: StreamSettings, source: CountedData, order: Shuffle, reader
     sources = len(config.sources.by_name)
     spare = config.stated_layout().spare_windows(sources)
     most = 0 if config.sequential else min(_SMALL_EPOCHS, _SMALL_EPOCHS_OF_MIX // sources)
-    maker = WindowMaker(
-        source.ranges(), source.selected_extents, order, most=most, sources=_sources_of_shards(config, source)
-    )
+    maker = WindowMaker(source, order, most=most, sources=_sources_of_shards(config, source))
     return WindowCache(maker, spare, sources * readers)
 
 
@@ -315,7 +313,7 @@ def _windows_of_shards(
     from .windows.held_source import HeldSource
 
     order = _order(config, "", source, lanes.count, seed, of_lanes)
-    of_lane, documents = WINDOW_BYTES // (of_lanes * len(config.sources.by_name)), _FILTERED_DOCUMENTS
+    of_lane, documents = lane_bytes(of_lanes, len(config.sources.by_name)), _FILTERED_DOCUMENTS
     if config.best_fit:
         tokens = best_fit_tokens(config.stated_layout().sequence_stride, of_lane // source.token_bytes)
         documents = max(1, tokens * order.documents // order.tokens)

@@ -123,6 +123,11 @@ def make_lanes(
     return Lanes(rows, wanted * rows)
 
 
+def lane_bytes(lanes: int, sources: int) -> int:
+    """Return how many bytes the windows of one lane may hold of one source, if all lanes and all sources share the memory."""
+    return WINDOW_BYTES // (lanes * max(1, sources))
+
+
 def best_fit_tokens(seq_len: int, tokens: int) -> int:
     """Return how many tokens best fit packs at a time if memory holds ``tokens`` for each lane.
 

@@ -107,7 +107,7 @@ class Seen:
         self, lanes: IndexedLanes, data: CountedData, shard: int, document: int, end: int
     ) -> Iterator[tuple[int, int]]:
         """Yield the position of a document in each epoch before sequence index ``end``, and its number of tokens."""
-        extent = data.selected_extents.extent_of(shard, document)
+        extent = data.extents.extent_of(shard, document)
         if extent is None:  # in the other part of a split
             return
         before = -(-(self._held - 1) // lanes.units)  # a row of so many epochs ago can reach into an epoch

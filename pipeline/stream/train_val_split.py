@@ -29,7 +29,7 @@ MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source that is split by do
 
 def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedData]:
     """Return the rest and the part held out. For a small source, all its documents are read."""
-    table, rows = whole.selected_extents.table, whole.selected_extents.rows
+    table, rows = whole.extents.table, whole.selection.rows
     if rows is None:
         rows = np.arange(len(table))
     by_extents = len(rows) > MOST_EXTENTS or int(table.tokens[rows].sum(dtype=np.int64)) * table.itemsize > MOST_BYTES
@@ -51,7 +51,8 @@ def hold_out(whole: CountedData, share: Fraction) -> tuple[CountedData, CountedD
             drawn = MemoryData(*arrays, whole.eos_id, whole.tokenizer_sha256, label, fingerprint=fingerprint)
             drawn.split, drawn.hashes = split, hashes[kept]
             drawn.vocab_size, drawn.tokenizer_name = whole.vocab_size, whole.tokenizer_name
-            drawn.redacted = {0: np.flatnonzero(redacted[kept])} if redacted[kept].any() else {}
+            if redacted[kept].any():
+                drawn.selection = replace(drawn.selection, redacted={0: np.flatnonzero(redacted[kept])})
             parts.append(drawn)
         parts[-1].split_level = whole.split_level + 1
     return parts[0], parts[1]
@@ -61,7 +62,7 @@ def _hashes_of_documents(whole: CountedData) -> Hashes:
     """Return the hashes of the documents of the extents that are streamed."""
     if isinstance(whole, MemoryData) and whole.hashes is not None:
         return whole.hashes
-    table, rows = whole.selected_extents.table, whole.selected_extents.rows
+    table, rows = whole.extents.table, whole.selection.rows
     hashes = hashes_of(whole.shard_names, table.per_shard(table.document_sums))
     if rows is None:
         return hashes
@@ -70,8 +71,8 @@ def _hashes_of_documents(whole: CountedData) -> Hashes:
 
 def _read(whole: CountedData) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
     """Return the tokens of all documents in file order, the number of tokens of each, and whether each is redacted."""
-    order = Shuffle(whole.selected_extents.blocks(), 1, 1, None)
-    with closing(WindowCache(WindowMaker(whole.ranges(), whole.selected_extents, order), spare=0)) as cache:
+    order = Shuffle(whole.extents.blocks(), 1, 1, None)
+    with closing(WindowCache(WindowMaker(whole, order), spare=0)) as cache:
         keys = [(0, number) for number in range(order.windows)]
         cache.request(keys)
         windows = [cache.get(key) for key in keys]

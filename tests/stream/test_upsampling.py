@@ -186,12 +186,8 @@ def test_every_reading_of_a_document_is_found_by_its_key(folder: Path) -> None:
 
 def test_a_block_of_a_mix_is_one_extent_of_what_is_read(folder: Path) -> None:
     data: Any = dataset(folder)._data
-    assert (
-        len(data.selected_extents.blocks(in_mix=True))
-        == len(data.selection.rows)
-        == 18
-        > len(data.selected_extents.blocks())
-    )
+    extents = data.extents
+    assert len(extents.blocks(in_mix=True)) == len(extents.rows) == 18 > len(extents.blocks())
 
 
 def test_a_redacted_document_is_in_no_quantile_and_is_not_read(tmp_path: Path) -> None:

@@ -231,9 +231,10 @@ class CountedReads:
 def test_small_epochs_are_read_once_and_share_windows(tmp_path: Path, seed: int | None) -> None:
     write_dataset(tmp_path, [make_documents(9 - shard, seed=shard, longest=5) for shard in range(3)])
     data = pipeline.ShardDataset(tmp_path)._data
-    order = Shuffle(data.selected_extents.blocks(in_mix=True), 16, 4, seed, "small")
+    order = Shuffle(data.extents.blocks(in_mix=True), 16, 4, seed, "small")
     source = CountedReads(data.ranges())
-    shared, single = (WindowMaker(source, data.selected_extents, order, most=most) for most in (7 * order.tokens, 0))
+    shared, single = (WindowMaker(data, order, most=most) for most in (7 * order.tokens, 0))
+    shared.source = single.source = source
     assert (shared.epochs, single.epochs) == (7, 1)
     for first in (0, 14, 7):
         alone = [single.make(epoch, 0) for epoch in range(first, first + 7)]
@@ -250,11 +251,11 @@ def test_windows_in_pieces_give_the_rows_of_whole_windows_from_every_cursor_on(
 ) -> None:
     write_dataset(tmp_path, [make_documents(40, seed=shard, longest=60) for shard in range(3)])
     data = pipeline.ShardDataset(tmp_path)._data
-    order = Shuffle(data.selected_extents.blocks(in_mix=True), 2, window, 3)
+    order = Shuffle(data.extents.blocks(in_mix=True), 2, window, 3)
     assert order.windows == (1 if window == 2 else 3)
 
     def lane(cursor: list[int], most_bytes: int | None, in_memory: bool) -> Lane:
-        maker = WindowMaker(data.ranges(), data.selected_extents, order)
+        maker = WindowMaker(data, order)
         windows = ShardWindows(
             WindowCache(maker, 2), order, lanes=2, size=16, starts={1: (cursor[0], cursor[1], cursor[2])},
             filters=(lambda ids: len(ids) % 5 > 0,), epochs=2, held=HeldSource(maker) if in_memory else None,

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
-from ...shards.blocks.block_reader import BlockReader
 from ...shards.extents.extent_table import running_sums, runs
-from ..datasets.sources.selection import ExtentSelection
+from ..datasets.sources.counted_data import CountedData
+from ..datasets.sources.selection import Selection
 from ..order import Shuffle
 
 _KEPT_BYTES = 16 << 20  # that a thread keeps for its next window, since fresh pages cost as much as the copy
@@ -102,7 +102,7 @@ class Listed(NamedTuple):
 
 
 class WindowMaker:
-    """Makes the windows of ``order`` from a source, in the thread that calls `make`. ``order`` shuffles ``extents``.
+    """Makes the windows of ``order`` from ``data``, in the thread that calls `make`. ``order`` shuffles the extents of ``data``.
 
     Tokens of redacted documents are masked. ``sources`` is the number of the source of each shard, if rows name sources.
     An epoch of few tokens is one window, and its documents stay in memory. To make fewer windows, such a window holds several
@@ -111,16 +111,15 @@ class WindowMaker:
 
     def __init__(
         self,
-        source: BlockReader,
-        extents: ExtentSelection,
+        data: CountedData,
         order: Shuffle,
         *,
         most: int = 0,
         sources: Int | None = None,
     ) -> None:
-        self.source = source
+        self.source = data.ranges()
         self.order = order
-        self._extents = extents
+        self._data = data
         self._sources = sources
         self._of_thread = threading.local()
         self._is_small = order.windows == 1 and order.blocks.bytes <= _SMALL
@@ -129,13 +128,17 @@ class WindowMaker:
 
     @property
     def redacted(self) -> Mapping[int, Int]:
-        """The numbers of redacted documents by shard."""
-        return self._extents.redacted
+        """The numbers of redacted documents by shard; a redaction adds some while the stream runs."""
+        return self._data.selection.redacted
+
+    @property
+    def _extents(self) -> Selection:
+        return self._data.extents
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The stored type of token ids."""
-        return self._extents.table.dtype
+        return self._data.dtype
 
     @property
     def mean_bytes(self) -> int:

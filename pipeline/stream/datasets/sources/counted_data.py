@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from ....errors import ConfigError
 from ....shards.blocks.block_reader import BlockReader
-from ....shards.extents.extent_table import ExtentTable
-from ...lanes import WINDOW_BYTES
+from ...lanes import lane_bytes
 from ...order import default_window, mix_window, sequential_window
-from .selection import ExtentSelection, Selection
+from .selection import Selection
 
 if TYPE_CHECKING:
     from ....text.tokens.tokenizer import Tokenizer
@@ -26,7 +24,7 @@ class CountedData:
     """One source of documents, whose counts are known without opening a shard.
 
     ``documents`` and ``tokens`` are the counts of each shard; `.split` hashes ``shard_names``. The data was split ``split_level``
-    times. ``selection`` says which of its extents are streamed. ``redacted`` are the numbers of redacted documents by shard.
+    times. ``selection`` says which of its extents are streamed.
     """
 
     live = False
@@ -43,8 +41,7 @@ class CountedData:
     label: str
     shard_names: Sequence[str]
     split_level = 0
-    selection = Selection()
-    redacted: Mapping[int, NDArray[np.int64]] = MappingProxyType({})
+    selection: Selection
     # If documents were dropped from a dataset, the old dataset's fingerprint -> what to say about a state of the old dataset.
     former: Mapping[str, str] = MappingProxyType({})
     sources_of_shards: Sequence[str] = ()  # the source of each shard, if the build named sources
@@ -65,29 +62,22 @@ class CountedData:
             f"{self.label} does not name its tokenizer: load it by pipeline.load_tokenizer(NAME), and decode a row's input_ids"
         )
 
-    def table(self) -> ExtentTable:
-        """Return the table of the extents of all its shards; of a selection of shards, the table of these."""
-        raise NotImplementedError
-
-    @cached_property
-    def selected_extents(self) -> ExtentSelection:
-        """The extents that are streamed."""
-        return ExtentSelection(self.table(), self.selection, self.redacted)
+    @property
+    def extents(self) -> Selection:
+        """The selection now, with its table loaded."""
+        _ = self.selection.table
+        return self.selection
 
     def part(self, selection: Selection, *, split: str, label: str, fingerprint: str) -> Self:
         """Return the same data with another selection of extents, and another identity."""
         data = copy.copy(self)
-        vars(data).pop("selected_extents", None)
         data.selection, data.split, data.label, data.fingerprint = selection, split, label, fingerprint
         data.count()
         return data
 
     def count(self) -> None:
         """Set ``documents`` and ``tokens`` to those of the selected extents of each shard."""
-        self.documents, self.tokens = self.selected_extents.counts()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "selected_extents"}
+        self.documents, self.tokens = self.extents.counts()
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         """Return the origin of a document, which is a pair of a shard and the document's number in the shard."""
@@ -99,7 +89,8 @@ class CountedData:
         if not (number.isascii() and number.isdecimal()):
             return []
         named = [at for at, name in enumerate(self.shard_names) if name == shard]  # several datasets may have the name
-        counts = self.selected_extents.table.per_shard(self.selected_extents.table.document_sums)
+        table = self.extents.table
+        counts = table.per_shard(table.document_sums)
         return [(at, int(number)) for at in named if int(number) < counts[at]]
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
@@ -146,9 +137,9 @@ class CountedData:
             return 1
         if stated is not None:
             return stated
-        blocks = self.selected_extents.blocks(in_mix=mixed > 0)
+        blocks = self.extents.blocks(in_mix=mixed > 0)
         if is_sequential:
-            return sequential_window(blocks, WINDOW_BYTES // (lanes * max(1, mixed)))
+            return sequential_window(blocks, lane_bytes(lanes, mixed))
         return mix_window(blocks, lanes, mixed) if mixed else default_window(blocks)
 
     def raise_if_empty(self, count: int, unit: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,46 +31,40 @@ class Repeats(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Which extents of a dataset are streamed, and which of their documents.
+    """Which extents of a dataset are streamed, which of their documents, and which of these are redacted.
 
-    ``shards`` are the numbers of the dataset's shards that the table lists; a number may repeat (None: each shard once).
-    ``rows`` are the extents of this table that are streamed, ascending (None: all). ``repeats`` chooses the documents of an
-    upsampled source.
+    Splits, listings of shards, upsampling and redactions replace it. ``load`` returns the table of all shards; each process calls
+    it when the table is first needed. ``shards`` are the numbers of the shards that are listed; a number may repeat (None: each
+    shard once). ``rows`` are the extents of the listed shards that are streamed, ascending (None: all). ``repeats`` chooses the
+    documents of an upsampled source. ``redacted`` are the numbers of redacted documents by listed shard.
     """
 
+    load: Callable[[], ExtentTable]
     shards: Sequence[int] | None = None
     rows: NDArray[np.int64] | None = None
     repeats: Repeats | None = None
+    redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    @cached_property
+    def table(self) -> ExtentTable:
+        """The table of the listed shards."""
+        return self.load() if self.shards is None else self.load().select(self.shards)
 
     @property
     def listings(self) -> int:
-        """How often the table lists each shard."""
+        """How often each shard is listed."""
         return 1 if self.repeats is None else self.repeats.listings
 
     def of_shards(self, items: Sequence[T]) -> Sequence[T]:
-        """Return the items of the selected shards, from one item for each shard of the dataset."""
+        """Return the items of the listed shards, from one item for each shard of the dataset."""
         return items if self.shards is None else [items[shard] for shard in self.shards]
 
-
-@dataclass(frozen=True, eq=False)
-class ExtentSelection:
-    """The extents of a table that a selection has.
-
-    ``redacted`` are the numbers of redacted documents by shard; more may be added while the extents are streamed.
-    """
-
-    table: ExtentTable
-    selection: Selection = field(default_factory=Selection)
-    redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
-    _blocks: dict[bool, Blocks] = field(default_factory=dict, init=False)
-
-    @property
-    def rows(self) -> NDArray[np.int64] | None:
-        return self.selection.rows
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # another process loads the table again
 
     def counts(self) -> tuple[list[int], list[int]]:
         """Return the documents and the tokens of the selected extents of each shard."""
-        given = self.selection.repeats or self.table
+        given = self.repeats or self.table
         rows = np.arange(len(self.table)) if self.rows is None else self.rows
         bounds = rows.searchsorted(self.table.shard_bounds)
         documents, tokens = (np.diff(running_sums(column[rows])[bounds]) for column in (given.documents, given.tokens))
@@ -77,9 +72,15 @@ class ExtentSelection:
 
     def blocks(self, *, in_mix: bool = False) -> Blocks:
         """Return these extents in blocks, cut at the first call."""
-        if in_mix not in self._blocks:
-            self._blocks[in_mix] = self._cut(in_mix)
-        return self._blocks[in_mix]
+        return self._blocks_of_mix if in_mix else self._blocks
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return self._cut(in_mix=False)
+
+    @cached_property
+    def _blocks_of_mix(self) -> Blocks:
+        return self._cut(in_mix=True)
 
     def _cut(self, in_mix: bool) -> Blocks:
         table, rows = self.table, self.rows
@@ -90,7 +91,7 @@ class ExtentSelection:
         # A run of neighbours counts as a shard, so that a block is one range of a file.
         begins = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(table.shard_of(rows), prepend=-1) != 0))
         runs = np.diff(begins, append=len(rows))
-        given = self.selection.repeats or table
+        given = self.repeats or table
         sums = (running_sums(column[rows]) for column in (table.sizes, given.tokens, given.documents))
         return Blocks.of_extents(runs, *sums, in_mix=in_mix)
 
@@ -112,7 +113,7 @@ class ExtentSelection:
 
     def documents_of(self, first: int, last: int) -> NDArray[np.int64] | slice:
         """Return the documents to stream of a run of rows of one shard, by their numbers in the run."""
-        if (repeats := self.selection.repeats) is None:
+        if (repeats := self.repeats) is None:
             return slice(None)
         times, (begin, end) = repeats.times, self.table.document_sums[[first, last]].tolist()
         listing, at = divmod(begin, len(times))

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -112,7 +112,7 @@ class ShardFiles(CountedData):
         self._whole_shards = whole_shards
         self._verify = verify
         parts = [_absolute(part) for part in resolve(source, split, self._access)]
-        self._table = _Table(parts, self._access)
+        self.selection = Selection(_Table(parts, self._access).get)
         self._parts = parts
         self._stamps: Sequence[Stamp | None] | None = None
         self.label = f"ShardDataset({_shown(source)}, split={split!r})"
@@ -144,7 +144,7 @@ class ShardFiles(CountedData):
             urls = [url for part in parts for url in part.urls]
             self._stamps = [None if is_remote(url) else file_stamp(local_name(url)) for url in urls]
             table, contents = load_tars(urls, self._access)
-            self._table = _Table(parts, self._access, table)
+            self.selection = Selection(_Table(parts, self._access, table).get)
             self.dtype = table.dtype
             self.eos_id = parse_eos_id(eos_id, self.dtype)
             self.tokenizer_sha256 = None
@@ -163,7 +163,9 @@ class ShardFiles(CountedData):
         for source, chosen in numbers.items():
             digest = _digest([self.dtype.str, self.tokenizer_sha256, [originals[k] for k in chosen]])
             label = f"{self.label}.sources()[{source!r}]"
-            parts[source] = self.part(Selection(chosen), split=self.split, label=label, fingerprint=digest)
+            parts[source] = self.part(
+                replace(self.selection, shards=chosen), split=self.split, label=label, fingerprint=digest
+            )
         return parts
 
     def _originals(self) -> list[str]:
@@ -173,7 +175,6 @@ class ShardFiles(CountedData):
         ]
 
     def count(self) -> None:
-        self.redacted: dict[int, NDArray[np.int64]] = {}
         self._list_shards()
         if self.selection.rows is None and None not in self._infos:  # no table needs to be read
             self.documents = [info.documents for info in self._infos if info is not None]
@@ -191,18 +192,19 @@ class ShardFiles(CountedData):
         self._infos: Sequence[ShardInfo | None] = self.selection.of_shards(infos)
         # Without queries, since a new signature changes them.
         self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
-        manifests = [part.manifest for part in self._parts for _ in part.urls]
+        manifests, redacted = [part.manifest for part in self._parts for _ in part.urls], dict[int, NDArray[np.int64]]()
         for shard, (manifest, info) in enumerate(zip(self.selection.of_shards(manifests), self._infos, strict=True)):
             if manifest is not None and info is not None and (numbers := manifest.redacted.get(info.name)):
-                self.redacted[shard] = np.array(numbers, np.int64)  # running streams see it
+                redacted[shard] = np.array(numbers, np.int64)
+        self.selection = replace(self.selection, redacted=redacted)
 
     @property
     def sources_of_shards(self) -> Sequence[str]:  # type: ignore[override]
         return [info.source for info in self._infos if info is not None]
 
-    def table(self) -> ExtentTable:
-        table, shards = self.followed(lambda: self._table.get()), self.selection.shards
-        return table if shards is None else table.select(shards)
+    @property
+    def extents(self) -> Selection:
+        return self.followed(lambda: super(ShardFiles, self).extents)
 
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         shard, number = document
@@ -216,7 +218,7 @@ class ShardFiles(CountedData):
         if (repeats := self.selection.repeats) is None:
             return found
         # Each listing that has the document; the first listing if none has it.
-        table, shards = self.selected_extents.table, len(self._urls) // repeats.listings
+        table, shards = self.extents.table, len(self._urls) // repeats.listings
         firsts = [(shard, number) for shard, number in found if shard < shards]
         ordinals = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in firsts]
         return [
@@ -315,9 +317,9 @@ class ShardFiles(CountedData):
         if parts == self._parts:
             return False
         self._parts = parts
-        self._table = _Table(parts, self._access, checked=all(whole for _, whole in found))
+        table = _Table(parts, self._access, checked=all(whole for _, whole in found))
+        self.selection = replace(self.selection, load=table.get)
         self._list_shards()
-        vars(self).pop("selected_extents", None)
         for part in parts:
             if part.manifest is not None and part.manifest.redactions:
                 entry = part.manifest.redactions[-1]
@@ -332,7 +334,7 @@ class ShardFiles(CountedData):
 
     def blocks(self) -> BlockReader:
         """Return a reader of the shards as the manifest describes them now."""
-        table = self.selected_extents.table
+        table = self.extents.table
         if self._remote and self._by_blocks(table):
             return RemoteBlocks(table, self._urls, self._infos, self._access)
         return LocalBlocks(table, self._urls, self._infos, self._access, verify=self._verify, stamps=self._stamps)
@@ -414,6 +416,7 @@ class MemoryData(CountedData):
         self.label = label
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
+        self.selection = Selection(partial(ExtentTable.of_documents, lengths, tokens.dtype))
         self._pieces = pieces
         self.shard_names = [""]
         if fingerprint is None:
@@ -421,15 +424,12 @@ class MemoryData(CountedData):
             fingerprint = _digest_of_arrays(sampled, lengths)
         self.fingerprint = fingerprint
 
-    def table(self) -> ExtentTable:
-        return ExtentTable.of_documents(self._lengths, self.dtype)
-
     def document(self, shard: int, number: int) -> NDArray[Any]:
         end = int(self._lengths[: number + 1].sum())
         return self._tokens[end - int(self._lengths[number]) : end]
 
     def ranges(self) -> BlockReader:
-        return MemoryBlocks(self.selected_extents.table, self._tokens, self._lengths)
+        return MemoryBlocks(self.extents.table, self._tokens, self._lengths)
 
     def check_stage(self, method: str) -> None:
         if self._pieces and method in _OF_DOCUMENTS:
@@ -441,7 +441,7 @@ class MemoryData(CountedData):
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker process that is started by spawn maps the file again, so the tokens are not sent.
-        return {**super().__getstate__(), "_tokens": _mapped_file(self._tokens) or self._tokens}
+        return {**vars(self), "_tokens": _mapped_file(self._tokens) or self._tokens}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if isinstance(mapped := state["_tokens"], tuple):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import ConfigError, DamagedInputError, InputError
-from ...lanes import WINDOW_BYTES, TextWindowSize, best_fit_tokens
+from ...lanes import TextWindowSize, best_fit_tokens, lane_bytes
 from .holdout import held_out
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class TextData:
 
         ``window`` is the number of blocks that the user stated for all lanes; ``best_fit`` the tokens of a row under best fit.
         """
-        size = WINDOW_BYTES // (lanes * sources) if is_shuffled else 0
+        size = lane_bytes(lanes, sources) if is_shuffled else 0
         if self.tokenizer.encoder == "bytes":
             size //= 2  # each byte of text is a token of two bytes
         least = 0 if best_fit is None else best_fit_tokens(best_fit, size // self.token_bytes) * self.token_bytes

@@ -10,13 +10,14 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import ConfigError
-from .selection import Repeats, Selection
+from .selection import Repeats
 from .shard_data import ShardFiles
 
 
@@ -25,7 +26,7 @@ def upsampled(files: ShardFiles, by: str, times: Sequence[int]) -> ShardFiles:
 
     A redacted document keeps its score if that is a number with a fraction. Without a score, it is in no quantile, and not read.
     """
-    table, most = files.selected_extents.table, max(times)
+    table, most = files.extents.table, max(times)
     lengths, scores = files.field(by)
     of_document = _times(files, by, scores, times)
     kept = [of_document > listing for listing in range(most)]
@@ -37,7 +38,7 @@ def upsampled(files: ShardFiles, by: str, times: Sequence[int]) -> ShardFiles:
     shards = [*(files.selection.shards or range(table.shards))] * most
     digest = hashlib.sha256(of_document.tobytes()).hexdigest()
     return files.part(
-        Selection(shards, np.flatnonzero(documents), repeats),
+        replace(files.selection, shards=shards, rows=np.flatnonzero(documents), repeats=repeats),
         split=f"{files.split}, upsampled by {by} {','.join(map(str, times))}",
         label=f"{files.label}.upsample({by!r}, {list(times)})",
         fingerprint=hashlib.sha256(json.dumps([files.fingerprint, "upsampled", digest]).encode()).hexdigest(),
@@ -46,11 +47,11 @@ def upsampled(files: ShardFiles, by: str, times: Sequence[int]) -> ShardFiles:
 
 def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) -> NDArray[np.uint8]:
     """Return how often an epoch reads each document, by its score."""
-    table, rows = files.selected_extents.table, files.selection.rows
+    table, rows = files.extents.table, files.selection.rows
     streamed = np.ones(len(scores), bool)
     if rows is not None:  # of a split
         streamed = np.repeat(np.isin(np.arange(len(table)), rows), table.documents)
-    for shard, redacted in files.redacted.items():
+    for shard, redacted in files.selection.redacted.items():
         for ordinal in (table.document_sums[table.shard_bounds[shard]] + redacted).tolist():
             streamed[ordinal] &= scores[ordinal] is not None
     numbers = np.flatnonzero(streamed)
