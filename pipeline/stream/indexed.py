@@ -146,16 +146,14 @@ class IndexedReader:
 
 
 class PackedSequences(IndexedReader):
-    """Sequences of ``seq_len`` tokens and their labels; with ``boundaries``, rows say where documents end."""
+    """Sequences of ``seq_len`` tokens and their labels; ``with_ends``, rows say where documents end."""
 
-    def __init__(
-        self, lanes: Sequence[IndexedLanes], options: ReaderOptions, *, seq_len: int, boundaries: bool
-    ) -> None:
+    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, *, seq_len: int, with_ends: bool) -> None:
         super().__init__(lanes, options)
         maps = options.maps
         self._seq_len = seq_len
         self._rows = [TokenRows(source) if maps is None else MappedTokenRows(source, maps) for source in lanes]
-        self._buffer = RowBuffer(lanes[0].width, options.dtype, with_ends=boundaries)
+        self._buffer = RowBuffer(lanes[0].width, options.dtype, with_ends=with_ends)
 
     def read(self, step: RankStep) -> Rows:
         """Return the tokens of a rank's rows of a step."""

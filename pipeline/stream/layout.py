@@ -29,6 +29,7 @@ _SAMPLED_WINDOWS = 512  # in memory, of one extent each
 class _Layout:
     """The base of layouts. ``same_labels``: labels are the inputs, and the model shifts them. ``source``: batches name sources.
 
+    ``document_ids``: batches number the documents of each row.
     ``pad_to_multiple_of``: whole documents, or documents with boundaries, are padded to a multiple of so many tokens.
     ``unit``: what epochs count. ``interleaved``: the order has lanes, windows and a seed; else documents stay in file order.
     """
@@ -39,6 +40,7 @@ class _Layout:
 
     same_labels: bool = False
     source: bool = False
+    document_ids: bool = False
     pad_to_multiple_of: int = 1
 
     @property
@@ -104,6 +106,11 @@ class _TokenLayout(_Layout):
         return self.shift is None
 
     @property
+    def with_ends(self) -> bool:
+        """Whether rows say where documents end."""
+        return self.boundaries or self.document_ids
+
+    @property
     def longest(self) -> int:
         """The most tokens of a row, without tokens that are only labels."""
         return self.seq_len
@@ -123,7 +130,7 @@ class _TokenLayout(_Layout):
     def reader(self, sources: Iterable[IndexedSource], options: ReaderOptions) -> Reader[Any]:
         """Return the reader of an indexed stream of one source, or of a mix."""
         lanes = [self._lanes(source, options.seed) for source in sources]
-        return PackedSequences(lanes, options, seq_len=self.seq_len, boundaries=self.boundaries)
+        return PackedSequences(lanes, options, seq_len=self.seq_len, with_ends=self.with_ends)
 
     def _lanes(self, source: IndexedSource, seed: int | None) -> IndexedLanes:
         return IndexedLanes(source.windows, source.order, source.sequences, width=self.width)
@@ -136,6 +143,7 @@ class _TokenLayout(_Layout):
             eos_id=eos_id,
             boundaries=self.boundaries,
             same_labels=self.same_labels,
+            document_ids=self.document_ids,
             dtype=dtype,
             pad_to_multiple_of=self.pad_to_multiple_of,
         )
@@ -144,7 +152,7 @@ class _TokenLayout(_Layout):
         return DrawnShifts(self.seq_len, seed or 0, lambda shift: make(shift=shift))
 
     def buffer(self, dtype: np.dtype[Any]) -> RowBuffer:
-        return RowBuffer(self.width, dtype, with_ends=self.boundaries)
+        return RowBuffer(self.width, dtype, with_ends=self.with_ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +240,7 @@ class DocumentLayout(_Layout):
             pad_to_multiple_of=self.pad_to_multiple_of,
             eos_id=eos_id,
             same_labels=self.same_labels,
+            document_ids=self.document_ids,
         )
 
     def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:

@@ -234,6 +234,7 @@ class Stream(IterableDataset[Any]):
         labels: str = "next",
         best_fit: bool = False,
         source: bool = False,
+        document_ids: bool = False,
         pad_to_multiple_of: int = 1,
     ) -> Stream:
         """Join documents, and cut the tokens into sequences of ``seq_len``, one every ``stride`` tokens (default: ``seq_len``).
@@ -260,6 +261,9 @@ class Stream(IterableDataset[Any]):
         the source of each row. If a build named its inputs, a row of its dataset can hold documents of several sources. Then add
         ``boundaries=True``: ``batch["source_ids"]`` (int64) is the source of each document that ``cu_seqlens`` delimits.
 
+        ``document_ids=True`` adds ``document_ids`` (int64, as ``input_ids``): the number of each token's document within its row,
+        from 0 in the order of `trace`; -1 for padding. Labels stay as they are.
+
         Raises ``ConfigError`` if ``stride`` is above ``seq_len``.
 
         >>> import pipeline
@@ -267,7 +271,9 @@ class Stream(IterableDataset[Any]):
         >>> row["input_ids"].tolist(), row["labels"].tolist()
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
-        options = self._token_options("pack", seq_len, shift, boundaries, labels, source, pad_to_multiple_of)
+        options = self._token_options(
+            "pack", seq_len, shift, boundaries, labels, source, document_ids, pad_to_multiple_of
+        )
         seq_len = options["seq_len"]
         stride = check_integer("stride", seq_len if stride is None else stride, least=1)
         best_fit = check_flag("best_fit", best_fit)
@@ -281,7 +287,7 @@ class Stream(IterableDataset[Any]):
             self._config.sources.check_stage("pack(best_fit=True)")
         arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
         arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit, "source": source}
-        arguments |= {"pad_to_multiple_of": pad_to_multiple_of}
+        arguments |= {"document_ids": document_ids, "pad_to_multiple_of": pad_to_multiple_of}
         return self._with(_call("pack", arguments), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
 
     def sample(
@@ -292,6 +298,7 @@ class Stream(IterableDataset[Any]):
         boundaries: bool = False,
         labels: str = "next",
         source: bool = False,
+        document_ids: bool = False,
     ) -> Stream:
         """Draw sequences of ``seq_len`` tokens at random positions of the whole split, with replacement.
 
@@ -307,7 +314,7 @@ class Stream(IterableDataset[Any]):
         [1, 1, 1, 1]
         """
         self._config.sources.check_stage("sample")
-        options = self._token_options("sample", seq_len, shift, boundaries, labels, source)
+        options = self._token_options("sample", seq_len, shift, boundaries, labels, source, document_ids)
         if self._config.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
@@ -315,6 +322,7 @@ class Stream(IterableDataset[Any]):
         if self._config.window is not None or self._config.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
         arguments = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels, "source": source}
+        arguments |= {"document_ids": document_ids}
         return self._with(_call("sample", arguments), layout=SampleLayout(**options))
 
     def documents(
@@ -325,12 +333,13 @@ class Stream(IterableDataset[Any]):
         labels: str = "next",
         bucket: int | None = None,
         source: bool = False,
+        document_ids: bool = False,
     ) -> Stream:
         """Yield whole documents, one in each row, cut at ``max_length`` tokens (default: never).
 
         A batch has ``input_ids``, ``labels`` and ``attention_mask`` (1 for a token, 0 for padding), all int64
         ``[batch_size, length]``. ``length`` is that of the batch's longest document, rounded up to a multiple of
-        ``pad_to_multiple_of``. Labels and ``source`` are as in ``pack``; labels are -100 for padding.
+        ``pad_to_multiple_of``. Labels, ``source`` and ``document_ids`` are as in ``pack``; labels are -100 for padding.
 
         A document of 0 or 1 token is a row without a label; ``.filter`` can drop it. The mean loss over a batch of only
         such rows is NaN, so the first such batch is logged.
@@ -354,8 +363,9 @@ class Stream(IterableDataset[Any]):
         self._check_source(source)
         if bucket is not None and self._config.sequential:
             raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
-        layout = DocumentLayout(**arguments, same_labels=labels_are_inputs(labels), source=source)
-        return self._with(_call("documents", arguments | {"labels": labels, "source": source}), layout=layout)
+        keys = {"source": source, "document_ids": check_flag("document_ids", document_ids)}
+        layout = DocumentLayout(**arguments, same_labels=labels_are_inputs(labels), **keys)
+        return self._with(_call("documents", arguments | {"labels": labels} | keys), layout=layout)
 
     def batch(self, batch_size: int, *, cut: int | None = None, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
@@ -973,14 +983,16 @@ class Stream(IterableDataset[Any]):
         boundaries: bool,
         labels: str,
         source: bool,
+        document_ids: bool,
         multiple: int = 1,
     ) -> dict[str, Any]:
         """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
         self._before_layout(method)
         seq_len = check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
-        boundaries = check_flag("boundaries", boundaries)
-        if boundaries:
-            self._config.sources.check_stage(f"{method}(boundaries=True)")
+        boundaries, document_ids = check_flag("boundaries", boundaries), check_flag("document_ids", document_ids)
+        for name, wanted in (("boundaries", boundaries), ("document_ids", document_ids)):
+            if wanted:
+                self._config.sources.check_stage(f"{method}({name}=True)")
         same = labels_are_inputs(labels)
         distance = parse_shift(shift, seq_len, same)
         self._check_source(source)
@@ -994,7 +1006,8 @@ class Stream(IterableDataset[Any]):
             missing = "set shift=1" if boundaries else "add boundaries=True"
             raise ConfigError(f"pad_to_multiple_of={multiple} pads the documents within rows; {missing}, or remove it")
         options = {"seq_len": seq_len, "shift": distance, "boundaries": boundaries}
-        return options | {"same_labels": same, "source": source, "pad_to_multiple_of": multiple}
+        keys = {"source": source, "document_ids": document_ids}
+        return options | keys | {"same_labels": same, "pad_to_multiple_of": multiple}
 
     def _check_cut(self, cut: int) -> int:
         cut = check_integer("cut", cut, least=1)

@@ -41,6 +41,7 @@ BATCH_KEYS = {
     "labels": "int64",
     "valid_tokens": "int",
     "position_ids": "int64",
+    "document_ids": "int64",
     "cu_seqlens": "int32",
     "cu_seqlens_unpadded": "int32",
     "max_seqlen": "int",
@@ -91,7 +92,7 @@ def test_batches_have_the_keys_listed_and_no_others(tmp_path: Path) -> None:
         data.pack(64, boundaries=True, pad_to_multiple_of=4),
         data.pack(64, shift="divisors", boundaries=True),
         data.pack(64, best_fit=True, boundaries=True),
-        data.sample(64, boundaries=True),
+        data.sample(64, boundaries=True, document_ids=True),
         data.documents(),
         pipeline.mix({"all": data}, {"all": 1}, stopping_strategy="first_exhausted").pack(64, source=True),
         pipeline.ShardDataset(

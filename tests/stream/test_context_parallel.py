@@ -56,12 +56,12 @@ def test_slices_of_all_peers_joined_are_the_rows(
     multiple = 2 * size
     if slices == "documents" and layout not in ("padded", "best fit"):
         slices = "zigzag"
-    options: dict[str, Any] = {"shift": shift, "boundaries": layout != "pack"}
+    options: dict[str, Any] = {"shift": shift, "boundaries": layout != "pack", "document_ids": True}
     if layout in ("padded", "best fit"):
         options |= {"pad_to_multiple_of": multiple, "best_fit": layout == "best fit"}
     rows = data().shuffle(seed=1)
     if layout == "documents":
-        whole, stored = rows.documents(pad_to_multiple_of=multiple), False
+        whole, stored = rows.documents(pad_to_multiple_of=multiple, document_ids=True), False
     else:
         whole = (rows.sample if layout == "sample" else rows.pack)(6 * multiple, **options)
     whole = whole.batch(batch, dtype="stored" if stored else "int64")
@@ -78,8 +78,8 @@ def test_slices_of_all_peers_joined_are_the_rows(
                 assert part["input_ids"][row].tolist() == expected["input_ids"][row][own].tolist()
                 assert counted(part)[row].tolist() == labels[row][own].tolist()
                 assert part["position_ids"][row].tolist() == positions[row][own].tolist()
-                if "attention_mask" in expected:
-                    assert part["attention_mask"][row].tolist() == expected["attention_mask"][row][own].tolist()
+                for key in ("attention_mask", "document_ids"):
+                    assert key not in expected or part[key][row].tolist() == expected[key][row][own].tolist()
             assert part["valid_tokens"] == int((counted(part) != -100).sum())
             for key in ("cu_seqlens", "cu_seqlens_unpadded", "max_seqlen"):
                 assert np.array_equal(part.get(key, 0), expected.get(key, 0))
@@ -109,22 +109,24 @@ def test_documents_are_padded_to_the_multiple_rows_to_the_longest(
     positions = np.concatenate([np.arange(size) for size in sizes]).reshape(ids.shape)
     batch = {"input_ids": ids, "labels": ids + 1, "position_ids": positions, "valid_tokens": 5, "max_seqlen": 0}
     batch |= {"ignored": np.array([0])} if narrow else {}
+    batch["document_ids"] = np.repeat(np.concatenate([np.arange(len(row)) for row in rows]), sizes).reshape(ids.shape)
     padded = pad_documents(batch | {"cu_seqlens": np.cumsum([0, *sizes], dtype=np.int32)}, multiple, EOS)
 
-    expected, at = [list[tuple[int, int, int]]() for _ in rows], 0
+    expected, at = [list[tuple[int, int, int, int]]() for _ in rows], 0
     for row, of_row in zip(expected, rows, strict=True):
-        for size in of_row:
-            row += [(at + n, at + n + 1, n) for n in range(size)]
-            row += [(EOS, -100, min(n, length - 1)) for n in range(size, -(-size // multiple) * multiple)]
+        for document, size in enumerate(of_row):
+            row += [(at + n, at + n + 1, n, document) for n in range(size)]
+            row += [(EOS, -100, min(n, length - 1), -1) for n in range(size, -(-size // multiple) * multiple)]
             at += size
     longest = max(map(len, expected))
     for row in expected:
-        row += [(EOS, -100, min(row[-1][2] + 1 + n, length - 1)) for n in range(longest - len(row))]
+        row += [(EOS, -100, min(row[-1][2] + 1 + n, length - 1), -1) for n in range(longest - len(row))]
     if narrow:
-        expected[0][0] = (expected[0][0][0], -100, 0)
+        expected[0][0] = (expected[0][0][0], -100, 0, 0)
     made = torch.stack([torch.as_tensor(padded["input_ids"].astype(np.int64)), labels_of(padded)], -1).tolist()
     assert made == [[list(token[:2]) for token in row] for row in expected]
-    assert padded["position_ids"].tolist() == [[token[2] for token in row] for row in expected]
+    for place, key in ((2, "position_ids"), (3, "document_ids")):
+        assert padded[key].tolist() == [[token[place] for token in row] for row in expected]
     bounds, unpadded = padded["cu_seqlens"].tolist(), padded["cu_seqlens_unpadded"].tolist()
     assert unpadded == np.cumsum([0, *sizes]).tolist()
     assert (bounds[0], bounds[-1], padded["max_seqlen"]) == (0, longest * len(rows), max(np.diff(bounds)))

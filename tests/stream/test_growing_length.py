@@ -89,7 +89,7 @@ def test_a_row_that_is_cut_is_a_batch_of_the_shorter_length(
     documents = data([5, 30, 1, 44, 17, 2])
     if masked:
         documents = documents.map_documents(lambda ids, mask: (ids, ids % 3 > 0), same_length=True)
-    options: dict[str, Any] = {"boundaries": boundaries, "labels": "same" if same else "next"}
+    options: dict[str, Any] = {"boundaries": boundaries, "labels": "same" if same else "next", "document_ids": True}
     dtype = "stored" if stored else "int64"
     # Without shuffling and in one lane, rows of any length follow one another in one order.
     long = list(documents.pack(LONGEST, **options).batch(1, cut=length, dtype=dtype))
@@ -97,7 +97,7 @@ def test_a_row_that_is_cut_is_a_batch_of_the_shorter_length(
     for cut, expected in zip(long, short, strict=False):
         assert cut["input_ids"].tolist() == expected["input_ids"].tolist()
         assert counted(cut).tolist() == counted(expected).tolist()
-        for key in ("valid_tokens", "position_ids", "cu_seqlens", "max_seqlen"):
+        for key in ("valid_tokens", "position_ids", "document_ids", "cu_seqlens", "max_seqlen"):
             assert np.array_equal(cut.get(key, 0), expected.get(key, 0)), key
     assert len(long) - len(short) in (0, 1)
 

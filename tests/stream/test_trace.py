@@ -51,8 +51,8 @@ def assert_traces(stream: pipeline.Stream, ranks: int, size: int, steps: list[in
 
 
 def assert_is(rows: list[dict[str, Any]], batch: Any, pad: int = EOS) -> None:
-    """Hold the rows of a trace to a batch: the same tokens, without gaps, and padding after them."""
-    found = batch["input_ids"].tolist()
+    """Hold the rows of a trace to a batch: the same tokens, without gaps, and padding after them; the documents' numbers."""
+    found, numbers = batch["input_ids"].tolist(), batch["document_ids"].tolist() if "document_ids" in batch else None
     assert len(rows) <= len(found)
     for row, ids in zip(rows, found, strict=False):
         spans = row["documents"]
@@ -61,7 +61,11 @@ def assert_is(rows: list[dict[str, Any]], batch: Any, pad: int = EOS) -> None:
         assert tokens + [pad] * (len(ids) - len(tokens)) == ids
         assert all(span["document_end"] - span["document_begin"] == len(span["ids"]) for span in spans)
         assert all(span["ids"] for span in spans) or not tokens
+        if numbers is not None:
+            own = chain.from_iterable([number] * len(span["ids"]) for number, span in enumerate(spans))
+            assert numbers.pop(0) == [*own] + [-1] * (len(ids) - len(tokens))
     assert all({*row} == {pad} for row in found[len(rows) :])
+    assert all({*row} == {-1} for row in numbers or ())
 
 
 @settings(max_examples=30, deadline=None)
@@ -81,11 +85,16 @@ def test_the_documents_of_a_step_are_those_of_its_rows(dataset: Path, data: st.D
         stream = stream.shuffle(seed=seed, **options)
     if kind == "pack":
         seq_len = draw(st.integers(1, 24))
-        stream = stream.pack(seq_len, stride=draw(st.none() | st.integers(1, seq_len)), shift=draw(st.integers(1, 2)))
+        stride, options = (
+            draw(st.none() | st.integers(1, seq_len)),
+            {"document_ids": True, "boundaries": draw(st.booleans())},
+        )
+        stream = stream.pack(seq_len, stride=stride, shift=draw(st.integers(1, 2)), **options)
     elif kind == "sample":
-        stream = stream.sample(draw(st.integers(1, 24)))
+        stream = stream.sample(draw(st.integers(1, 24)), document_ids=True)
     else:
-        stream = stream.documents(draw(st.none() | st.integers(1, 20)), bucket=draw(st.none() | st.integers(1, 3)))
+        bucket = draw(st.none() | st.integers(1, 3))
+        stream = stream.documents(draw(st.none() | st.integers(1, 20)), bucket=bucket, document_ids=True)
     passes = draw(st.integers(1, 3)) if epochs == 1 else 1
     assert_traces(stream, draw(st.integers(1, 3)), draw(st.integers(1, 3)), [0, 1, draw(st.integers(2, 30))], passes)
 
@@ -235,11 +244,12 @@ def test_the_documents_of_a_step_that_is_read_are_those_of_its_rows(
     pad = stream._config.sources.eos_id
     seq_len = draw(st.integers(2, 24))
     if kind == "best fit" or draw(st.booleans()):
-        stream = stream.pack(seq_len, best_fit=True)
+        stream = stream.pack(seq_len, best_fit=True, document_ids=True)
     elif draw(st.booleans()):
-        stream = stream.pack(seq_len, stride=draw(st.none() | st.integers(1, seq_len)), shift=draw(st.integers(1, 2)))
+        stride, shift = draw(st.none() | st.integers(1, seq_len)), draw(st.integers(1, 2))
+        stream = stream.pack(seq_len, stride=stride, shift=shift, document_ids=True)
     else:
-        stream = stream.documents(draw(st.none() | st.integers(1, 20)))
+        stream = stream.documents(draw(st.none() | st.integers(1, 20)), document_ids=True)
     ranks, size = 1 if seed is None else draw(st.integers(1, 3)), draw(st.integers(1, 3))
     before, step = draw(st.integers(0, 4)), draw(st.integers(0, 12))
     whole: list[Any] = []

@@ -51,6 +51,7 @@ KEYS = {
     "labels": BatchKey(of_tokens=True, hugging_face=True),
     "attention_mask": BatchKey(of_tokens=True, hugging_face=True),
     "position_ids": BatchKey(of_tokens=True, hugging_face=True),
+    "document_ids": BatchKey(of_tokens=True),
     "cu_seqlens": BatchKey(join=_end_to_end),
     "cu_seqlens_unpadded": BatchKey(join=_end_to_end),
     "max_seqlen": BatchKey(join=lambda values: int(max(values))),
@@ -68,6 +69,7 @@ class PackedBatch(TypedDict):
     ``input_ids`` and ``labels`` (``[batch_size, seq_len]``, int64) and ``valid_tokens`` (labels that count) are always there.
     ``boundaries=True`` adds ``position_ids`` (as ``input_ids``), ``cu_seqlens`` (1-D, int32) and ``max_seqlen``;
     ``pad_to_multiple_of`` adds ``cu_seqlens_unpadded`` (1-D, int32); context parallelism adds ``position_ids``;
+    ``document_ids=True`` adds ``document_ids`` (as ``input_ids``);
     ``source=True`` adds ``source`` (``[batch_size]``, int64) or ``source_ids`` (1-D, int64); ``shift="divisors"`` adds
     ``shift``; ``dtype="stored"`` may add ``ignored`` (1-D, int64).
 
@@ -81,6 +83,7 @@ class PackedBatch(TypedDict):
     labels: torch.Tensor
     valid_tokens: int
     position_ids: NotRequired[torch.Tensor]
+    document_ids: NotRequired[torch.Tensor]
     cu_seqlens: NotRequired[torch.Tensor]
     cu_seqlens_unpadded: NotRequired[torch.Tensor]
     max_seqlen: NotRequired[int]
@@ -94,7 +97,7 @@ class DocumentBatch(TypedDict):
     """A batch of ``documents``, for annotations.
 
     ``input_ids``, ``labels`` and ``attention_mask`` (``[batch_size, length]``, int64), and ``valid_tokens``; with
-    ``source=True`` also ``source`` (``[batch_size]``, int64).
+    ``document_ids=True`` also ``document_ids`` (as ``input_ids``), with ``source=True`` ``source`` (``[batch_size]``, int64).
 
     >>> import pipeline
     >>> data = pipeline.ShardDataset.from_tokens(range(5), lengths=[3, 2], eos_id=9)
@@ -107,4 +110,5 @@ class DocumentBatch(TypedDict):
     labels: torch.Tensor
     attention_mask: torch.Tensor
     valid_tokens: int
+    document_ids: NotRequired[torch.Tensor]
     source: NotRequired[torch.Tensor]

@@ -30,6 +30,7 @@ class PackCollator:
     - ``valid_tokens`` (int): labels that count. If the model shifts labels, the first label of a row never counts.
     - ``boundaries`` adds ``position_ids`` (int64, from 0 in each document), ``cu_seqlens`` (int32: where documents begin in
       the flattened batch, from 0 to its size) and ``max_seqlen`` (int), and masks labels in another document than their input.
+    - ``document_ids`` adds a key of this name: see `number_documents`.
     - ``ignored`` (int64), if ``dtype`` cannot hold -100: the indices of labels to mask in the flattened batch; absent if none.
     - ``pad_to_multiple_of`` above 1 pads each document of a batch with boundaries, as `pad_documents` says.
     """
@@ -41,6 +42,7 @@ class PackCollator:
     boundaries: bool
     same_labels: bool
     dtype: np.dtype[Any]
+    document_ids: bool = False
     pad_to_multiple_of: int = 1
 
     def __post_init__(self) -> None:
@@ -59,13 +61,15 @@ class PackCollator:
                 ids[row, valid:] = labels[row, max(0, valid - lag) :] = self.eos_id
         batch: Batch = {"input_ids": ids, "labels": labels, "valid_tokens": 0}
         ignored = _NO_INDICES  # flat indices of labels to mask, ascending
+        if rows.document_ends is not None:
+            ends = [*rows.document_ends, *[_NO_INDICES] * (size - filled)]
+            positions, begins, longest, ignored = find_bounds(ends, have, length, lag)
+            if self.document_ids:
+                batch["document_ids"] = number_documents(begins, have, size)
         if self.boundaries:
-            ends = [*(rows.document_ends or ()), *[_NO_INDICES] * (size - filled)]
-            batch["position_ids"], batch["cu_seqlens"], batch["max_seqlen"], ignored = find_bounds(
-                ends, have, length, lag
-            )
-        elif len(have):
-            ignored = _labels_after(have, length, lag)
+            batch |= {"position_ids": positions, "cu_seqlens": begins, "max_seqlen": longest}
+        else:
+            ignored = _labels_after(have, length, lag) if len(have) else _NO_INDICES
         if rows.masks is not None:
             masked = np.flatnonzero(rows.masks[:, lag : lag + length] == 0)
             ignored = np.union1d(ignored, masked)
@@ -114,6 +118,18 @@ def find_bounds(
     return positions.reshape(rows, length), begins.astype(np.int32), longest, ignored
 
 
+def number_documents(begins: NDArray[np.int32], have: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """Return the number of each token's document within its row, from 0; -1 for padding. ``begins`` is ``cu_seqlens``.
+
+    >>> number_documents(np.array([0, 2, 4, 8], np.int32), np.array([4, 3]), 2).tolist()
+    [[0, 0, 1, 1], [0, 0, 0, -1]]
+    """
+    length = int(begins[-1]) // rows
+    numbers = np.arange(len(begins) - 1) - begins.searchsorted(begins[:-1] // length * length)
+    ids = np.repeat(numbers, np.diff(begins)).reshape(rows, length)
+    return np.where(np.arange(length) < have[:, None], ids, -1) if len(have) else ids
+
+
 def pad_documents(batch: Batch, multiple: int, eos_id: int) -> Batch:
     """Return a batch with boundaries, with each document padded to a multiple of ``multiple`` tokens.
 
@@ -148,6 +164,8 @@ def pad_documents(batch: Batch, multiple: int, eos_id: int) -> Batch:
     ids, labels = batch["input_ids"], batch["labels"]
     narrow = labels.dtype != np.int64
     batch |= {"input_ids": spread(ids, eos_id), "labels": spread(labels, eos_id if narrow else IGNORE)}
+    if "document_ids" in batch:
+        batch["document_ids"] = spread(batch["document_ids"], -1)
     if narrow:
         batch["ignored"] = np.union1d(to[batch.get("ignored", _NO_INDICES)], np.flatnonzero(is_padding))
     positions = np.minimum(runs(np.zeros_like(padded), padded), length - 1).reshape(rows, longest)
@@ -165,7 +183,7 @@ class DocumentCollator:
     """Makes batches of ``size`` whole documents, one a row, cut at ``max_length`` and padded on the right.
 
     Batches have ``input_ids``, ``labels`` and ``attention_mask`` (``[size, length]``, int64) and ``valid_tokens``. ``length`` is
-    that of the longest row, rounded up to a multiple of ``pad_to_multiple_of``.
+    that of the longest row, rounded up to a multiple of ``pad_to_multiple_of``. ``document_ids`` is 0 for tokens, else -1.
     """
 
     size: int
@@ -173,6 +191,7 @@ class DocumentCollator:
     pad_to_multiple_of: int
     eos_id: int
     same_labels: bool
+    document_ids: bool = False
 
     def __call__(self, rows: DocumentRows, begin: int) -> Batch:
         documents = [document[: self.max_length] for document in rows.documents]
@@ -193,6 +212,8 @@ class DocumentCollator:
                 labels[row, : len(counted)][counted == 0] = IGNORE
             valid = int(np.count_nonzero(labels[:, int(self.same_labels) :] != IGNORE))
         batch: Batch = {"input_ids": ids, "labels": labels, "attention_mask": mask, "valid_tokens": valid}
+        if self.document_ids:
+            batch["document_ids"] = mask - 1
         _warn_without_labels(rows, batch)
         return batch
 
