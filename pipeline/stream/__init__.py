@@ -5,14 +5,15 @@ stream.py             the chain: each method returns a new stream. Start here
 settings.py           what the user asked for: the arguments of the chain, as one value
 schedule.py           weights of a mix in tokens, steps or shares of a run, as changes at sequences
 layout.py             the kinds of samples: packed, sampled, whole documents; their readers and collators
-stream_plan.py        a config and its data -> the lanes, and the shape that a state holds
+stream_plan.py        what the stream is: settings, data and ranks -> lanes, windows, mixture, passes, the shape of a state
+passes.py             the sequences of each pass, and the number of its items
 lanes.py              the lanes of a sequential stream: their number, their ranks, their windows and cursors
 train_val_split.py    the two parts of .split(val=)
 order/                the order as integer arithmetic; its docstring is the definition
 windows/              shuffled documents in memory, and the rows that are cut out of them
 indexed.py            readers of data whose counts are known in advance: they compute where any sequence is
 sequential/           readers of data whose counts are unknown in advance: they keep a cursor for each lane
-assemble.py           a config and its data -> a reader: the one place that knows how each kind of data is read
+assemble.py           a plan -> a reader: the one place that knows how each kind of data is read
 position.py           a position, and the part of a stream that a process iterates
 context_parallel.py   the slices of rows that a peer of context parallelism keeps
 ranks.py              the rank of a process, and the agreement of ranks on the end of a stream

@@ -36,30 +36,30 @@ from .settings import StreamSettings
 _ROWS = 'train_dataset=stream.rows(keys="hf"), without .batch()'
 
 
-def check_frameworks(stream: IterableDataset[Any], config: StreamSettings, kind: type, world_size: int) -> None:
+def check_frameworks(stream: IterableDataset[Any], settings: StreamSettings, kind: type, world_size: int) -> None:
     """Raise ``ConfigError`` if the framework that reads ``stream`` now would lose or change items.
 
     ``kind`` is the class of all streams, ``world_size`` the number of ranks that share ``stream``.
     """
     loaders = [loader for loader in _loaders() if _may_read(loader, stream, kind)]
     _refuse_second_split(loaders, world_size)
-    _refuse_trainer(stream, config, keyed=bool(config.keyed))
-    _refuse_collator(loaders, config)
-    _refuse_stacking(loaders, config)
-    _refuse_undivided(loaders, config)
+    _refuse_trainer(stream, settings, keyed=bool(settings.keyed))
+    _refuse_collator(loaders, settings)
+    _refuse_stacking(loaders, settings)
+    _refuse_undivided(loaders, settings)
     _refuse_any_order(loaders)
     _refuse_missing_workers()
     _refuse_read_ahead(stream, kind)
 
 
-def check_frameworks_of_loader(loader: IterableDataset[Any], config: StreamSettings, *, keyed: bool) -> None:
+def check_frameworks_of_loader(loader: IterableDataset[Any], settings: StreamSettings, *, keyed: bool) -> None:
     """Raise ``ConfigError`` if a ``DataLoader`` reads ``stream.loader()`` now, or a Trainer that needs ``keys``."""
     if any(_innermost(reader) is loader for reader in _loaders()):
         raise ConfigError(
             f"a DataLoader reads stream.loader(), which is not a dataset but replaces a DataLoader: give a Trainer {_ROWS}, "
             "and a DataLoader the stream, DataLoader(stream, batch_size=None)"
         )
-    _refuse_trainer(loader, config, keyed=keyed)
+    _refuse_trainer(loader, settings, keyed=keyed)
 
 
 def has_length(loader: Any) -> bool:
@@ -112,20 +112,20 @@ def _processes(loader: Any, accelerate: Any) -> int:
     return int(loader.dataset.num_processes) if isinstance(loader.dataset, accelerate.IterableDatasetShard) else 1
 
 
-def _refuse_stacking(loaders: list[DataLoader[Any]], config: StreamSettings) -> None:
+def _refuse_stacking(loaders: list[DataLoader[Any]], settings: StreamSettings) -> None:
     """Refuse a loader that would make batches of batches."""
     for loader in loaders:
-        if config.batch_size is not None and loader.batch_size is not None:
+        if settings.batch_size is not None and loader.batch_size is not None:
             raise ConfigError(
                 f"this DataLoader has batch_size={loader.batch_size} and would stack batches of this stream, to "
-                f"[{loader.batch_size}, {config.batch_size}, ...]: the stream makes the batches, so give it "
-                f"DataLoader(stream, batch_size=None), or remove .batch({config.batch_size}); a Trainer takes {_ROWS}"
+                f"[{loader.batch_size}, {settings.batch_size}, ...]: the stream makes the batches, so give it "
+                f"DataLoader(stream, batch_size=None), or remove .batch({settings.batch_size}); a Trainer takes {_ROWS}"
             )
 
 
-def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamSettings) -> None:
+def _refuse_undivided(loaders: list[DataLoader[Any]], settings: StreamSettings) -> None:
     """Refuse a loader that reads `Stream.rows` on each of several ranks, unless Accelerate divides the rows."""
-    if not (config.whole_rows and loaders):
+    if not (settings.whole_rows and loaders):
         return
     accelerate = sys.modules.get("accelerate.data_loader")
     divided = accelerate is not None and any(isinstance(loader, accelerate.DataLoaderStateMixin) for loader in loaders)
@@ -137,7 +137,7 @@ def _refuse_undivided(loaders: list[DataLoader[Any]], config: StreamSettings) ->
             )
         return
     ranks, name, _ = launched()
-    on_purpose = any(call.startswith(".shard(") for call in config.calls)
+    on_purpose = any(call.startswith(".shard(") for call in settings.calls)
     if ranks > 1 and not on_purpose and not (divided and any(_processes(each, accelerate) > 1 for each in loaders)):
         raise ConfigError(
             f"{name}, but torch.distributed has no process group here, so each of the {ranks} processes would read all rows: "
@@ -170,50 +170,54 @@ def _refuse_missing_workers() -> None:
             )
 
 
-def _refuse_trainer(dataset: IterableDataset[Any], config: StreamSettings, *, keyed: bool) -> None:
+def _refuse_trainer(dataset: IterableDataset[Any], settings: StreamSettings, *, keyed: bool) -> None:
     """Refuse a ``Trainer`` of transformers whose model would shift labels again, or that would resume at a wrong position."""
     transformers: Any = sys.modules.get("transformers.trainer")
     readers = () if transformers is None else _readers("transformers.trainer")
     trainer = next((reader for reader in readers if isinstance(reader, transformers.Trainer)), None)
     if trainer is None:
         return
-    callbacks, layout = trainer.callback_handler, config.layout
+    callbacks, layout = trainer.callback_handler, settings.layout
     given = [trainer.train_dataset, trainer.eval_dataset, callbacks.train_dataloader, callbacks.eval_dataloader]
     around = [dataset, *_readers("datasets.iterable_dataset")]  # a dataset of Hugging Face may be around the stream
     read = [each for each in map(_innermost, _flat(given)) if any(each is one for one in around)]
     if not read:
         return
     if read[0] is not dataset:
-        _refuse_cut(trainer, config)
-    _refuse_flash_attention(trainer, config)
+        _refuse_cut(trainer, settings)
+    _refuse_flash_attention(trainer, settings)
     if not keyed and layout is not None and not layout.same_labels:
         raise ConfigError(
             f"labels of this stream are shifted already, and models of transformers shift them again: give the Trainer {_ROWS}, "
             'or return stream.loader(keys="hf") from get_train_dataloader; for a model that does not shift, write keys=lambda '
             "batch: batch"
         )
-    if trainer.train_dataset is dataset and config.epochs is not None and (config.sequential or config.epochs > 1):
+    if (
+        trainer.train_dataset is dataset
+        and settings.epochs is not None
+        and (settings.sequential or settings.epochs > 1)
+    ):
         cure = "set epochs=1, and num_train_epochs of the Trainer"
-        if config.sequential:
+        if settings.sequential:
             cure = "leave epochs out, and set max_steps of the Trainer"
         raise ConfigError(
             "a Trainer finds where to resume by the length of a single epoch; a stream with "
-            f"epochs={config.epochs} has no such length if it is sequential (text, filters, best fit) or epochs is above 1; "
+            f"epochs={settings.epochs} has no such length if it is sequential (text, filters, best fit) or epochs is above 1; "
             f"{cure}"
         )
     pads = trainer.data_collator is not transformers.default_data_collator
     pads = pads and not isinstance(trainer.data_collator, transformers.DataCollatorWithPadding)  # which pads no labels
-    if config.whole_rows and not pads and layout is not None and layout.kind == "documents":
+    if settings.whole_rows and not pads and layout is not None and layout.kind == "documents":
         raise ConfigError(
             "rows of .documents() have several lengths, and the default collator of a Trainer does not pad their labels: set "
             "data_collator=transformers.DataCollatorForSeq2Seq(tokenizer), or use .pack(seq_len, best_fit=True)"
         )
 
 
-def _refuse_cut(trainer: Any, config: StreamSettings) -> None:
+def _refuse_cut(trainer: Any, settings: StreamSettings) -> None:
     """Refuse a trainer of TRL that would cut rows: it prepares datasets, by default for rows of 1,024 tokens."""
     arguments = trainer.args
-    limit, longest = getattr(arguments, "max_length", None), config.stated_layout().longest
+    limit, longest = getattr(arguments, "max_length", None), settings.stated_layout().longest
     if limit is None or (getattr(arguments, "dataset_kwargs", None) or {}).get("skip_prepare_dataset"):
         return
     if longest is None or longest > limit:
@@ -224,12 +228,12 @@ def _refuse_cut(trainer: Any, config: StreamSettings) -> None:
         )
 
 
-def _refuse_flash_attention(trainer: Any, config: StreamSettings) -> None:
+def _refuse_flash_attention(trainer: Any, settings: StreamSettings) -> None:
     """Refuse batches of several rows for flash attention, which keeps documents apart only in batches of one row."""
     sizes = [loader.batch_size or 1 for loader in _loaders()]
-    size = max([1, *sizes] if config.batch_size is None else [config.batch_size])
+    size = max([1, *sizes] if settings.batch_size is None else [settings.batch_size])
     attention = str(getattr(getattr(trainer.model, "config", None), "_attn_implementation", ""))
-    if _has_boundaries(config) and "flash" in attention and size > 1:
+    if _has_boundaries(settings) and "flash" in attention and size > 1:
         raise ConfigError(
             f"with attn_implementation={attention!r}, models of transformers keep the documents of a row apart only in batches "
             f"of one row, and these have {size}: make batches of 1 row (per_device_train_batch_size=1, or .batch(1)), and longer "
@@ -237,19 +241,19 @@ def _refuse_flash_attention(trainer: Any, config: StreamSettings) -> None:
         )
 
 
-def _has_boundaries(config: StreamSettings) -> bool:
-    return bool(getattr(config.layout, "boundaries", False))
+def _has_boundaries(settings: StreamSettings) -> bool:
+    return bool(getattr(settings.layout, "boundaries", False))
 
 
-def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamSettings) -> None:
+def _refuse_collator(loaders: list[DataLoader[Any]], settings: StreamSettings) -> None:
     """Refuse a collator that loses the boundaries or the loss masks of rows with the keys of transformers.
 
     With an attention mask, even one of ones, models ignore where ``position_ids`` begin again. Many collators add such a mask,
     replace labels by the ids, or drop ``position_ids``. What a collator does with two rows that are made here shows it. A
     collator may pad rows, mask more labels and rename keys.
     """
-    boundaries = _has_boundaries(config)
-    if config.keyed != "hf" or not (boundaries or config.document_maps):
+    boundaries = _has_boundaries(settings)
+    if settings.keyed != "hf" or not (boundaries or settings.document_maps):
         return
     row = {"input_ids": [11, 12, 13, 14, 15], "labels": [IGNORE, 12, 13, IGNORE, 15], "position_ids": [0, 1, 2, 0, 1]}
     so, cure = "masked tokens would count", "set data_collator=transformers.default_data_collator"
@@ -258,7 +262,7 @@ def _refuse_collator(loaders: list[DataLoader[Any]], config: StreamSettings) -> 
         cure += " (SFTTrainer: also SFTConfig(max_length=None, remove_unused_columns=False)), or remove boundaries=True"
     else:
         del row["position_ids"]
-    if config.stated_layout().kind == "documents":
+    if settings.stated_layout().kind == "documents":
         cure = "set data_collator=transformers.DataCollatorForSeq2Seq(tokenizer)"
     for collate in [loader.collate_fn for loader in loaders if loader.batch_size is not None]:
         batch: Any = None

@@ -41,15 +41,15 @@ class Loader(IterableDataset[Any]):
 
     def __init__(
         self,
-        config: StreamSettings,
+        settings: StreamSettings,
         position: StreamPosition,
         keys: str | Callable[[Any], Any] | None,
         length: int | None,
         repeat: bool = False,
     ) -> None:
-        self._config = config
-        self._position = StreamPosition(config) if repeat else position
-        self._map = key_map(keys, config)
+        self._settings = settings
+        self._position = StreamPosition(settings) if repeat else position
+        self._map = key_map(keys, settings)
         self._length = length
         self._repeat = repeat
         self._items: StreamIterator | None = None  # the stream's iterator in the latest pass
@@ -60,7 +60,7 @@ class Loader(IterableDataset[Any]):
             raise ConfigError(
                 "repeat=True gives the same batches in each pass, but this stream is endless; bound it by epochs=1 or .take(n)"
             )
-        if known is None and length is None and not endless and config.layout is not None:
+        if known is None and length is None and not endless and settings.layout is not None:
             raise ConfigError(
                 "frameworks ask a loader for its length, but the number of batches of this stream is unknown in advance; "
                 "state it, .loader(length=n), or leave epochs out and end the stream by .take(n)"
@@ -68,10 +68,10 @@ class Loader(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of a pass; the call ends an earlier iterator."""
-        check_frameworks_of_loader(self, self._config, keyed=self._map is not _unchanged)
+        check_frameworks_of_loader(self, self._settings, keyed=self._map is not _unchanged)
         if self._repeat:
             self.close()
-            self._position = StreamPosition(self._config)
+            self._position = StreamPosition(self._settings)
         elif self._leave_pass():
             self._position.next_pass()
         self._items = self._position.iterate()
@@ -146,7 +146,7 @@ class Loader(IterableDataset[Any]):
 KeyMap = Callable[[Any], Any]
 
 
-def key_map(keys: str | KeyMap | None, config: StreamSettings, *, rows: bool = False) -> KeyMap:
+def key_map(keys: str | KeyMap | None, settings: StreamSettings, *, rows: bool = False) -> KeyMap:
     """Return the function that ``keys`` name, for batches or ``rows``; ``ConfigError`` if they do not suit the stream."""
     if keys is None:
         return _unchanged
@@ -158,16 +158,16 @@ def key_map(keys: str | KeyMap | None, config: StreamSettings, *, rows: bool = F
             f"keys must be {', '.join(map(repr, known))} or a function of a {'row' if rows else 'batch'}, got {keys!r}"
         )
     for unsuitable, what, cure in (
-        (not rows and config.batch_size is None, "samples", "add .batch(size)"),
-        (config.numpy, "NumPy arrays", "remove .numpy()"),
-        (config.stored, "ids in their stored width", "remove dtype='stored'"),
-        (config.layout is not None and config.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
+        (not rows and settings.batch_size is None, "samples", "add .batch(size)"),
+        (settings.numpy, "NumPy arrays", "remove .numpy()"),
+        (settings.stored, "ids in their stored width", "remove dtype='stored'"),
+        (settings.layout is not None and settings.layout.drawn_shift, "labels of drawn shifts", "set shift=1"),
     ):
         if unsuitable:
             wanted = "rows" if rows else "batches"
             raise ConfigError(f"keys={keys!r} needs {wanted} of int64 tensors, but the stream gives {what}; {cure}")
-    same = config.layout is not None and config.layout.same_labels
-    if keys == "hf" and config.sliced:
+    same = settings.layout is not None and settings.layout.same_labels
+    if keys == "hf" and settings.sliced:
         return _slices_of_hugging_face
     if keys == "hf":
         return _hugging_face if same else partial(_hugging_face, shifted=True)

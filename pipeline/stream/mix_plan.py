@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ConfigError, did_you_mean
 from .arguments import check_choice
@@ -17,9 +17,7 @@ from .order.interleave import GROUP
 from .order.mixture import PERIOD, Changes, Weights, quotas, weights_to_json
 from .position import MAX_NUMBER
 from .schedule import Schedule, parse_tokens
-
-if TYPE_CHECKING:
-    from .settings import StreamSettings
+from .stream_plan import StreamPlan
 
 _COLUMNS = 40  # of the chart
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -89,48 +87,49 @@ def _table(sources: Mapping[str, Row]) -> list[str]:
     return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in cells]
 
 
-def make_plan(config: StreamSettings, tokens: Any, max_epochs: Any, on_cap: str) -> MixPlan:
+def make_plan(plan: StreamPlan, tokens: Any, max_epochs: Any, on_cap: str) -> MixPlan:
     """Return the plan of a mix for a run of ``tokens`` tokens; ``ConfigError`` if it exceeds a cap, or cannot be counted."""
     check_choice("on_cap", on_cap, "refuse", "renormalize")
-    sources = config.sources
+    settings, sources = plan.settings, plan.sources
     if not sources.is_mix:
         raise ConfigError("plan() is for streams of pipeline.mix")
     if texts := sorted({*sources.by_name} - {*sources.counted}):
         raise ConfigError(
             f"the tokens of text source {texts[0]!r} are unknown in advance, and a plan counts epochs: build shards of it"
         )
-    if tokens is None and isinstance(config.weights, Schedule):
-        tokens = config.weights.tokens
+    if tokens is None and isinstance(settings.weights, Schedule):
+        tokens = settings.weights.tokens
     if tokens is None:
         raise ConfigError("tokens= is missing: the tokens of the run, as in plan(tokens=10e9)")
     tokens, caps = parse_tokens(tokens), _parse_caps(max_epochs, list(sources.by_name))
-    stated = plan = _count(config, tokens)
-    if config.stopping_strategy is not None and plan.rows > (end := config.end_of_mix):
+    stated = found = _count(plan, tokens)
+    if settings.stopping_strategy is not None and found.rows > (end := plan.end_of_mix):
         raise ConfigError(
-            f"{tokens:,} tokens are {plan.rows:,} rows, but stopping_strategy={config.stopping_strategy!r} ends the mix after "
+            f"{tokens:,} tokens are {found.rows:,} rows, but stopping_strategy={settings.stopping_strategy!r} ends the mix after "
             f"{end:,}: plan fewer tokens, or remove stopping_strategy"
         )
     factors: dict[str, Fraction] = {}
     for _ in range(_ROUNDS):
-        if not (over := _over(plan, caps)):
+        if not (over := _over(found, caps)):
             break
         for name, excess in over.items():
             factors[name] = factors[name] / max(excess, _LEAST_STEP) if name in factors else 1 / excess
-        if (lowered := _lowered(config.weights, factors)) is None:
+        if (lowered := _lowered(settings.weights, factors)) is None:
             break
-        plan = replace(_count(replace(config, weights=lowered), tokens), capped=tuple(sorted(factors)))
-    if not factors or (on_cap == "renormalize" and not _over(plan, caps)):
-        return plan
+        lower = StreamPlan(replace(settings, weights=lowered), plan.world_size)
+        found = replace(_count(lower, tokens), capped=tuple(sorted(factors)))
+    if not factors or (on_cap == "renormalize" and not _over(found, caps)):
+        return found
     read = ", ".join(f"{name!r} {stated.sources[name]['epochs']:.3f} times" for name in _over(stated, caps))
-    cure = f"; give the weights that fit, {_shown(plan.weights)}, or on_cap='renormalize'"
-    if _over(plan, caps):
+    cure = f"; give the weights that fit, {_shown(found.weights)}, or on_cap='renormalize'"
+    if _over(found, caps):
         cure = ", and no other source can take the rows: plan fewer tokens, raise a cap, or add data"
     raise ConfigError(f"{tokens:,} tokens read {read}, above max_epochs {max_epochs}{cure}")
 
 
-def _over(plan: MixPlan, caps: Mapping[str, Fraction]) -> dict[str, Fraction]:
+def _over(found: MixPlan, caps: Mapping[str, Fraction]) -> dict[str, Fraction]:
     """Return the factor by which each source above its cap exceeds it."""
-    excess = {name: Fraction(plan.sources[name]["epochs"]) / cap for name, cap in caps.items()}
+    excess = {name: Fraction(found.sources[name]["epochs"]) / cap for name, cap in caps.items()}
     return {name: factor for name, factor in excess.items() if factor > 1}
 
 
@@ -177,18 +176,18 @@ def _lowered_at(weights: Weights, factors: Mapping[str, Fraction]) -> Weights | 
     return {name: Fraction(rows, PERIOD) for name, rows in quotas(shares).items()}
 
 
-def _count(config: StreamSettings, tokens: int) -> MixPlan:
+def _count(plan: StreamPlan, tokens: int) -> MixPlan:
     """Return the plan of the first ``tokens`` tokens of a mix.
 
     The rows of an indexed mix are exact. A sequential mix is counted as one lane, since its lanes depend on the batch. The result
     is off by the rows of one period at most.
     """
-    lanes = 1 if config.sequential else config.lane_count
-    mixture = config.mixture(1) if config.sequential else make_mixture(config, 1)
+    lanes = 1 if plan.sequential else plan.lane_count
+    mixture = plan.mixture(1) if plan.sequential else make_mixture(plan)
     assert mixture is not None
-    names, counted, row_tokens = mixture.names, config.sources.counted, config.tokens_of_rows
-    epochs = [config.sequences_of(counted[name]) for name in names]
-    rows = _row_at(config, tokens)
+    names, counted, row_tokens = mixture.names, plan.sources.counted, plan.tokens_of_rows
+    epochs = [plan.sequences_of(counted[name]) for name in names]
+    rows = _row_at(plan, tokens)
 
     def tokens_before(row: int) -> int:
         return math.floor(sum(int(n) * row_tokens[name] for name, n in zip(names, mixture.totals(row), strict=True)))
@@ -211,10 +210,10 @@ def _count(config: StreamSettings, tokens: int) -> MixPlan:
         sources[name]["second_pass"] = None if row is None or row >= rows else tokens_before(row)
     phases = [
         {"begin": tokens_before(begin), "end": tokens_before(end), "sources": between(begin, end)}
-        for begin, end in config.phases_until(rows, lanes)
+        for begin, end in plan.phases_until(rows, lanes)
     ]
-    bucket = config.stated_layout().bucket
-    group = GROUP * bucket if bucket and not config.sequential else 1  # counted without reading how long documents are
+    bucket = plan.layout.bucket
+    group = GROUP * bucket if bucket and not plan.sequential else 1  # counted without reading how long documents are
     ends = [min(rows, -(-(rows * k // _COLUMNS) // group) * group) for k in range(_COLUMNS + 1)]
     parts = [between(begin if begin < end else max(0, end - group), max(1, end)) for begin, end in pairwise(ends)]
     so_far = [between(0, end) for end in ends[1:]]
@@ -222,20 +221,20 @@ def _count(config: StreamSettings, tokens: int) -> MixPlan:
         name: {"share": [part[name]["share"] for part in parts], "epochs": [part[name]["epochs"] for part in so_far]}
         for name in names
     }
-    weights: Any = config.weights
+    weights: Any = plan.settings.weights
     if not isinstance(weights, Schedule) and len(weights) == 1:
         weights = weights[0][1]
-    exact = not config.sequential and config.stated_layout().unit == "tokens"
+    exact = not plan.sequential and plan.layout.unit == "tokens"
     return MixPlan(
         tokens=tokens, rows=rows, exact=exact, sources=sources, phases=phases, course=course, weights=weights
     )
 
 
-def _row_at(config: StreamSettings, tokens: int) -> int:
+def _row_at(plan: StreamPlan, tokens: int) -> int:
     """Return how many rows hold ``tokens`` tokens on average under the weights."""
     row, left = 0, Fraction(tokens)
-    for (begin, weights), (end, _) in pairwise([*config.changes, (MAX_NUMBER, {})]):
-        size = config.row_tokens(weights)
+    for (begin, weights), (end, _) in pairwise([*plan.changes, (MAX_NUMBER, {})]):
+        size = plan.row_tokens(weights)
         row = begin + math.ceil(left / size)
         if row <= end:
             break

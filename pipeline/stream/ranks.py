@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from ..errors import ConfigError, StateError
 from .position import Topology
-from .settings import StreamSettings
+from .stream_plan import StreamPlan
 
 if TYPE_CHECKING:
     from .context_parallel import ContextPeer
@@ -176,11 +176,6 @@ _group: tuple[Any, Any] | None = None  # the default group, and a group of the s
 log = logging.getLogger("pipeline")
 
 
-def ranks_agree(config: StreamSettings, topology: Topology) -> bool:
-    """Say whether the ranks of a stream must agree on its end: it is bounded, and no rank knows the lanes of others."""
-    return config.sequential and config.epochs is not None and topology.world_size > 1
-
-
 class StreamEnd:
     """Says at each step whether a stream goes on.
 
@@ -192,20 +187,20 @@ class StreamEnd:
     Raises ``ConfigError`` if ranks must agree and cannot.
     """
 
-    def __init__(self, config: StreamSettings, topology: Topology) -> None:
+    def __init__(self, plan: StreamPlan) -> None:
+        settings = plan.settings
         self.gave_nothing = True  # until a rank has a row
-        self._drop_last = config.drop_last
-        self._agree, self._group = ranks_agree(config, topology), config.group
+        self._drop_last, self._agree, self._group = settings.drop_last, plan.ranks_agree, settings.group
         why = ""
         if get_worker_info() is not None:
             why = "which a worker of a DataLoader cannot; use num_workers=0"
-        elif config.stated_topology is not None and config.group is None:
+        elif settings.stated_topology is not None and settings.group is None:
             why = "by torch.distributed; call init_process_group(), and leave .shard() out or give it a mesh or a group"
-        elif config.prefetch or not config.counts_items:
+        elif settings.prefetch or not settings.counts_items:
             why = "so nothing is read ahead and no stage drops items; remove .prefetch() and .apply()"
         if self._agree and why:
             raise ConfigError(
-                f"epochs={config.epochs} on {topology.world_size} ranks: at each step, ranks agree on the end of text, filters "
+                f"epochs={settings.epochs} on {plan.world_size} ranks: at each step, ranks agree on the end of text, filters "
                 f"and best-fit packing, {why}, or end the stream by .take(n) instead of epochs"
             )
 

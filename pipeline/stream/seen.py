@@ -18,64 +18,61 @@ from ..progress import Progress
 from .assemble import make_reader
 from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, RandomOffsets
-from .iteration.passes import Passes
 from .order.interleave import GROUP
 from .position import Position, Topology, WorkerShare
-from .settings import StreamSettings
+from .stream_plan import StreamPlan
 from .trace import Found, ReadTrace, check_traceable, listings, span_of
 from .windows.indexed_lanes import IndexedLanes
 
 
 def seen(
-    config: StreamSettings,
-    world_size: int,
+    plan: StreamPlan,
     position: Position,
     documents: Collection[str],
     steps: int | None,
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Return the spans of documents in the first ``steps`` steps of a run, as `Stream.seen` does."""
-    check_traceable(config)
-    found: dict[str, list[tuple[int, int]]] = {name: [] for name in config.sources.counted}
+    check_traceable(plan)
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in plan.sources.counted}
     for document in documents:
-        places = {name: source.find(document) for name, source in config.sources.counted.items()}
-        if config.sources.all_counted and not any(places.values()):
+        places = {name: source.find(document) for name, source in plan.sources.counted.items()}
+        if plan.sources.all_counted and not any(places.values()):
             raise ConfigError(
-                f"no document {document!r} in {config.sources!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, "
+                f"no document {document!r} in {plan.sources!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, "
                 "as train-000000.tar:40"
             )
         for name, of_source in places.items():
             found[name] += of_source
-    passes = Passes(config, world_size)
-    if config.sequential:
+    passes = plan.passes
+    if plan.sequential:
         begin = passes.begin(position.pass_number, position.weights)
         before = -(-(position.sequence_index - begin.sequence_index) // passes.step_size)
-        reading = ReadTrace(config, world_size, begin, progress)
+        reading = ReadTrace(plan, begin, progress)
         spans = iter(reading.seen(documents, found, before if steps is None else steps))
     else:
-        spans = Seen(config, world_size, passes.steps_before(position) if steps is None else steps).spans(found)
+        spans = Seen(plan, passes.steps_before(position) if steps is None else steps).spans(found)
     return sorted(spans, key=lambda span: (span["step"], span["rank"], span["row"], span["row_begin"]))
 
 
 class Seen:
     """Finds the rows of the first ``steps`` steps of an indexed stream that contain documents."""
 
-    def __init__(self, config: StreamSettings, world_size: int, steps: int) -> None:
-        self._config, self._world_size = config, world_size
-        self._passes = Passes(config, world_size)
+    def __init__(self, plan: StreamPlan, steps: int) -> None:
+        self._plan, self._passes = plan, plan.passes
         self._steps = min(steps, self._passes.most_steps)
-        self._layout = config.stated_layout()
+        self._layout = plan.layout
         self._held = self._layout.longest or 1 if self._layout.unit == "tokens" else 1  # units that a row holds
-        self._mixture = config.mixture(config.lane_count)
+        self._mixture = plan.mixture()
         self._listing = listings()
 
     def spans(self, found: Found) -> Iterator[dict[str, Any]]:
         """Yield the spans of documents, each with its row."""
-        reader: Any = make_reader(self._config, Position(0), Topology(0, self._world_size), WorkerShare(0, 1))
+        reader: Any = make_reader(self._plan, Position(0), Topology(0, self._plan.world_size), WorkerShare(0, 1))
         try:
             for number, (name, places) in enumerate(found.items()):
-                data = self._config.sources.counted[name]
-                named = {"source": name} if self._config.sources.is_mix else {}
+                data = self._plan.sources.counted[name]
+                named = {"source": name} if self._plan.sources.is_mix else {}
                 for shard, document in sorted(set(places)):  # neighbours share a window, whose list is kept
                     origin = {"origin": data.origin((shard, document))}
                     for row, span in self._rows(reader, number, data, shard, document):

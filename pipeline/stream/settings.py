@@ -1,29 +1,20 @@
-"""The settings of a chain of stages as one frozen value, from which any process can make the same stream."""
+"""What the user asked for: the arguments of all calls of a chain as one frozen value. `StreamPlan` says what they amount to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..notices import say_once
-from .datasets.sources.counted_data import CountedData
 from .datasets.sources.sources import Sources
 from .function_identity import DocumentMap, Filter
 from .layout import DocumentLayout, Layout
-from .order import Sequences
-from .order.interleave import GROUP
-from .order.mixture import Changes, Mixture, Served, Weights
+from .order.mixture import Changes
 from .schedule import Schedule
 
 if TYPE_CHECKING:
     from .context_parallel import ContextPeer
-
-_UNEVEN = 0.05  # part of an epoch: a mix that ends further from an epoch's end logs so
 
 
 class Map:
@@ -50,8 +41,7 @@ class StreamSettings:
     """The settings of all stages.
 
     - ``filters`` choose documents, ``document_maps`` change them.
-    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix; ``changed_weights`` replace
-      ``weights`` after ``set_weights``, and ``served`` are the rows before the first of them, if it does not begin at 0.
+    - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
     - ``cut``: batches cut each row of the layout into rows of so many tokens; None keeps rows whole.
     - ``sample_stages`` and ``batch_stages`` are the user's stages before and after batching.
@@ -67,8 +57,6 @@ class StreamSettings:
     filters: tuple[Filter, ...] = ()
     document_maps: tuple[DocumentMap, ...] = ()
     weights: Changes | Schedule = ()
-    changed_weights: Changes = ()
-    served: Served = ()
     stopping_strategy: str | None = None
     epochs: int | None = None
     seed: int | None = None
@@ -160,123 +148,3 @@ class StreamSettings:
         """Whether lanes need cursors, because the counts before a sequence are unknown in advance."""
         longer = any(not transform.same_length for transform in self.document_maps)
         return self.best_fit or bool(self.filters) or longer or not self.sources.all_counted
-
-    @property
-    def lane_count(self) -> int:
-        """How many lanes an indexed stream interleaves over all ranks."""
-        if self.seed is None or not (self.layout is None or self.layout.interleaved):
-            return 1
-        return self.sources.default_lanes if self.lanes is None else self.lanes
-
-    @property
-    def window_options(self) -> dict[str, Any]:
-        """The options of `Source.window` besides the lanes."""
-        is_shuffled = self.seed is not None and (self.layout is None or self.layout.interleaved)
-        options = {"is_shuffled": is_shuffled, "is_sequential": self.sequential}
-        return {"mixed": self.sources.mixed, "stated": self.window, **options}
-
-    def sequences_of(self, source: CountedData) -> Sequences:
-        """Return where the epochs of an indexed source begin, in its own order."""
-        layout = self.stated_layout()
-        count = source.total_tokens if layout.unit == "tokens" else source.total_documents
-        source.raise_if_empty(count, layout.unit)
-        return Sequences(count, layout.sequence_stride, self.lane_count, self.epochs, layout.tokens_before_labels)
-
-    def sequences(self) -> Sequences | None:
-        """Return where epochs begin; None for a sequential stream, and for a mix, in which each source has its own epochs."""
-        if self.sources.is_mix or self.sequential:
-            return None
-        [source] = self.sources.counted.values()
-        sequences = self.sequences_of(source)
-        if self.epochs is not None and not sequences.labelled:
-            raise ConfigError(
-                f"the data is too short for a label: split {source.split!r} holds {sequences.tokens} tokens, epochs="
-                f"{self.epochs}, and labels are {sequences.lag} tokens ahead; give more input, or a smaller shift"
-            )
-        return sequences
-
-    @cached_property
-    def changes(self) -> Changes:
-        """The weights of a mix from each global sequence on."""
-        weights = self.changed_weights or self.weights
-        return weights.changes(self.row_tokens) if isinstance(weights, Schedule) else weights
-
-    @cached_property
-    def phases(self) -> list[int]:
-        """The global sequence at which each phase of the stated weights begins; a phase lasts from one point to the next."""
-        if isinstance(self.weights, Schedule):
-            return self.weights.begins(self.row_tokens)
-        return [begin for begin, _ in self.weights]
-
-    @cached_property
-    def tokens_of_rows(self) -> dict[str, Fraction]:
-        """The tokens of a row of each source: ``seq_len``, or for whole documents the mean tokens of a document.
-
-        Raises ``ConfigError`` for documents of texts, whose number is unknown.
-        """
-        layout = self.stated_layout()
-        if not isinstance(layout, DocumentLayout):
-            return dict.fromkeys(self.sources.by_name, Fraction(layout.seq_len))
-        if not self.sources.all_counted:
-            raise ConfigError(
-                "the mean tokens of a document of text are unknown in advance: give the schedule in steps, or .pack() rows"
-            )
-        means = {name: Fraction(one.total_tokens, one.total_documents) for name, one in self.sources.counted.items()}
-        most = max(means.values()) if layout.max_length is None else Fraction(layout.max_length)
-        return {name: min(mean, most) for name, mean in means.items()}
-
-    def row_tokens(self, weights: Weights) -> Fraction:
-        """Return the mean tokens of a row under weights."""
-        return sum((weights[name] * tokens for name, tokens in self.tokens_of_rows.items()), Fraction(0))
-
-    def mixture(self, lanes: int) -> Mixture | None:
-        """Return which source serves each row of ``lanes`` lanes; None for a single source."""
-        if not self.sources.is_mix:
-            return None
-        segments = [(self.row_of_change(sequence, lanes), shares) for sequence, shares in self.changes]
-        return Mixture(list(self.sources.by_name), self.seed or 0, lanes, segments, self.served)
-
-    def row_of_change(self, sequence: int, lanes: int) -> int:
-        """Return the row of the lanes at which weights that are stated from a global sequence on take effect.
-
-        With buckets, this is the start of a group, since a group is arranged whole.
-        """
-        group = GROUP * self.layout.bucket if self.layout is not None and self.layout.bucket else 1
-        row = _ceil_div(sequence, lanes)
-        return _ceil_div(_ceil_div(row * lanes, group) * group, lanes)
-
-    def phases_until(self, end: int, lanes: int) -> list[tuple[int, int]]:
-        """Return the range of sequence indices of each phase that begins before ``end``, if there are ``lanes`` lanes."""
-        begins = [self.row_of_change(begin, lanes) * lanes for begin in self.phases]
-        return list(pairwise([*(begin for begin in begins if begin < end), end]))
-
-    @cached_property
-    def end_of_mix(self) -> int:
-        """The number of sequences after which a stopping strategy ends the mix; ``ConfigError`` for a sequential mix."""
-        if self.sequential:
-            raise ConfigError(
-                f"stopping_strategy={self.stopping_strategy!r} counts the sequences of each source in advance, and "
-                "texts, filters and best fit have no such count: leave it out, and end the mix by .take(n)"
-            )
-        mixture = self.mixture(self.lane_count)
-        assert mixture is not None
-        sizes = [self.sequences_of(source).first(1) for source in self.sources.counted.values()]
-        of_all = self.stopping_strategy == "all_exhausted"
-        end = mixture.end(sizes, of_all=of_all)
-        # Lanes end at different times; the first or the last lane ends the mix.
-        parts = [share["sequences"] / size for share, size in zip(mixture.shares(end).values(), sizes, strict=True)]
-        part = min(filter(None, parts)) if of_all else max(parts)
-        if abs(part - 1) > _UNEVEN and self.lane_count > 1:
-            say_once(
-                f"stopping_strategy={self.stopping_strategy!r}: the mix ends when {part:.0%} of the epoch of one source is read, "
-                f"since each of {self.lane_count} lanes has its own end; .shuffle(lanes=1) ends little data at 100%"
-            )
-        return end
-
-    def rank_period(self, world_size: int) -> int:
-        """Return `RankStep.lanes`: ranks divide a step by lanes, or in a sequential stream into runs of neighbouring rows."""
-        return world_size if self.sequential else self.lane_count
-
-
-def _ceil_div(number: int, divisor: int) -> int:
-    return -(-number // divisor)

@@ -31,8 +31,7 @@ from .order.interleave import GROUP
 from .order.mixture import exact_weights, weights_from_json, weights_to_json
 from .position import MAX_NUMBER, Position, Topology
 from .schedule import Schedule
-from .settings import StreamSettings
-from .stream_plan import sequential_lanes, shape, stream_lanes
+from .stream_plan import StreamPlan
 
 STATE_VERSION = 3
 _VERSIONS = (2, 3)  # readable; in 2, start_epoch is None before set_epoch(), and counts epochs instead of passes
@@ -65,39 +64,39 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = _MOST_SHOWN
 _REPR.maxlist = _REPR.maxdict = 40
 
 
-def to_state(position: Position, config: StreamSettings, topology: Topology) -> dict[str, Any]:
+def to_state(position: Position, plan: StreamPlan, topology: Topology) -> dict[str, Any]:
     """Return a position and the shape of its stream as JSON. Later changes of the position do not change the result."""
     part: dict[str, Any] = {"sequence_index": position.sequence_index, "start_epoch": position.pass_number}
-    part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in config.takes})
-    part["step"] = _to_leaf(_step(position.rows_taken, config, topology)) if position.rows_taken else None
+    part["given"] = _to_leaf({str(n): position.given.get(str(n), 0) for n in plan.settings.takes})
+    part["step"] = _to_leaf(_step(position.rows_taken, plan, topology)) if position.rows_taken else None
     if position.skip:
         part["skip"] = position.skip
     if topology.workers > 1:
         part["workers"] = topology.workers
-    if config.sequential:
-        count = sequential_lanes(config, topology.world_size).count
+    if plan.sequential:
+        count = plan.lanes.count
         lanes = position.lanes or beginning(
-            position.pass_number * (config.epochs or 1), count, len(config.sources.live)
+            position.pass_number * (plan.settings.epochs or 1), count, len(plan.sources.live)
         )
         part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
-    if config.sources.is_mix:
-        part["weights"] = _to_leaf(position.weights or _stated_weights(config))
-    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(shape(config, topology.world_size))}
-    names = config.applied
+    if plan.sources.is_mix:
+        part["weights"] = _to_leaf(position.weights or _stated_weights(plan))
+    state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape())}
+    names = plan.settings.applied
     if not names:
         return state | part
     part |= {"bound_to": position.bound_to, "world_size": topology.world_size}
     return {**state, f"rank_{topology.rank}": {"+".join(names): part}}
 
 
-def from_state(state: object, config: StreamSettings, topology: Topology) -> Position:
+def from_state(state: object, plan: StreamPlan, topology: Topology) -> Position:
     """Return the position that a state holds, for one rank or one worker of a loader.
 
     Raises ``StateError``, naming the field and both values, if the state has another version or shape, other stages, or
     belongs to another rank. It also raises if lanes are missing, except in a worker, which needs only some.
     """
     saved = parse_state(state, topology.rank)
-    _refuse_other_shape(saved.shape, saved.sequence_index, config, topology)
+    _refuse_other_shape(saved.shape, saved.sequence_index, plan, topology)
     if saved.workers != topology.workers:
         raise StateError(
             f"a loader of {saved.workers} workers saved this state, which has one worker's part of the position, but it is "
@@ -109,7 +108,7 @@ def from_state(state: object, config: StreamSettings, topology: Topology) -> Pos
             f"stage {saved.bound_to} drops items, so this state belongs to rank {saved.rank} of "
             f"{saved.world_size}, but this is rank {topology.rank} of {topology.world_size}"
         )
-    takes = [str(number) for number in config.takes]
+    takes = [str(number) for number in plan.settings.takes]
     if sorted(saved.given) != sorted(takes) and (saved.given or saved.sequence_index > 0):
         raise StateError(
             f".take() that counts items of a stage was at places {sorted(saved.given)} when the state was saved, but is at "
@@ -118,12 +117,12 @@ def from_state(state: object, config: StreamSettings, topology: Topology) -> Pos
     return Position(
         saved.sequence_index,
         saved.skip,
-        _rows_taken(saved.step, config, topology),
-        _pass_number(saved, config),
+        _rows_taken(saved.step, plan, topology),
+        _pass_number(saved, plan),
         saved.given,
         saved.bound_to,
-        _weights(saved.weights, config, topology) if config.sources.is_mix else None,
-        _lanes(saved.lanes, config, topology) if config.sequential else None,
+        _weights(saved.weights, plan, topology) if plan.sources.is_mix else None,
+        _lanes(saved.lanes, plan, topology) if plan.sequential else None,
     )
 
 
@@ -217,20 +216,20 @@ def _part(state: Mapping[str, Any], rank: int) -> tuple[int, Mapping[str, Any]]:
     return rank, part
 
 
-def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, config: StreamSettings, topology: Topology) -> None:
+def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, plan: StreamPlan, topology: Topology) -> None:
     """Raise ``StateError`` for the first field that differs, causes before effects. ``epochs`` may be larger than before."""
-    current = shape(config, topology.world_size)
+    current = plan.shape()
     for field in {**_CAUSES, **current, **saved}:
         before, now = (fields.get(field, _CAUSES.get(field)) for fields in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
             continue
-        size = GROUP * ((config.layout or DocumentLayout()).bucket or 1)
+        size = GROUP * ((plan.settings.layout or DocumentLayout()).bucket or 1)
         if field == "end" and sequence_index <= min(filter(None, (before, now))) // size * size:
             continue  # before the last group
         if before != now:
             cure = _CURES.get(field, "")
             hashes = before if field == "data" and isinstance(before, dict) else {}
-            for name, source in config.sources.counted.items():
+            for name, source in plan.sources.counted.items():
                 cure = source.former.get(str(hashes.get(name)), cure)
             if field == "weights" and isinstance(before, dict) and isinstance(now, dict):  # two schedules
                 part = next(part for part in {**now, **before} if before.get(part) != now.get(part))
@@ -240,12 +239,12 @@ def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, config: Stre
             )
 
 
-def _pass_number(saved: SavedState, config: StreamSettings) -> int:
+def _pass_number(saved: SavedState, plan: StreamPlan) -> int:
     """Return the pass in which a state was saved; ``StateError`` if an earlier release cut that pass differently."""
-    number, epochs = saved.start_epoch or 0, config.epochs
+    number, epochs = saved.start_epoch or 0, plan.settings.epochs
     if saved.version > 2 or saved.start_epoch is None or epochs is None:
         return number
-    sequences = config.sequences()
+    sequences = plan.sequences
     if sequences is not None:
         is_cut = sequences.labelled < sequences.pass_size or (number and epochs * sequences.tokens % sequences.stride)
         if is_cut:
@@ -256,24 +255,24 @@ def _pass_number(saved: SavedState, config: StreamSettings) -> int:
     return number // epochs
 
 
-def _step(rows_taken: int, config: StreamSettings, topology: Topology) -> dict[str, int]:
+def _step(rows_taken: int, plan: StreamPlan, topology: Topology) -> dict[str, int]:
     """Return a position inside a step: the number of rows that the rank has taken, and the values that decide which rows."""
     return {
         "taken": rows_taken,
         "rank": topology.rank,
         "world_size": topology.world_size,
-        "batch_size": config.batch_size or 1,
+        "batch_size": plan.step_rows,
     }
 
 
-def _rows_taken(saved: dict[str, int] | None, config: StreamSettings, topology: Topology) -> int:
+def _rows_taken(saved: dict[str, int] | None, plan: StreamPlan, topology: Topology) -> int:
     """Return how many rows of its step this rank had taken; ``StateError`` if it would now take other rows of the step."""
     if saved is None:
         return 0
     rows_taken = saved.get("taken", 0)
-    if not 0 < rows_taken < (config.batch_size or 1):
+    if not 0 < rows_taken < (plan.step_rows):
         raise StateError(f"step of the state is {saved!r}: taken must be above 0 and below the batch size")
-    current = _step(rows_taken, config, topology)
+    current = _step(rows_taken, plan, topology)
     for field in current:
         if saved.get(field) != current[field]:
             raise StateError(
@@ -366,18 +365,18 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def _stated_weights(config: StreamSettings) -> list[list[Any]]:
+def _stated_weights(plan: StreamPlan) -> list[list[Any]]:
     """Return the weights in a mix's state before ``set_weights``: none if a schedule states them, which the shape holds."""
-    return [] if isinstance(config.weights, Schedule) else weights_to_json(config.weights)
+    return [] if isinstance(plan.settings.weights, Schedule) else weights_to_json(plan.settings.weights)
 
 
-def _weights(schedule: list[list[Any]] | None, config: StreamSettings, topology: Topology) -> list[list[Any]] | None:
+def _weights(schedule: list[list[Any]] | None, plan: StreamPlan, topology: Topology) -> list[list[Any]] | None:
     """Return the changed weights in a state; None if unchanged. ``StateError`` if they are not weights of this mix's sources."""
-    if schedule == _stated_weights(config):
+    if schedule == _stated_weights(plan):
         return schedule or None
     if schedule is None:
         raise StateError(f"weights are missing in the state of a mix; {_EDIT_CURE}")
-    names = list(config.sources.by_name)
+    names = list(plan.sources.by_name)
     try:
         starts = [_number("weights", start) for start, *_ in schedule]
         written = [share for _, shares, *_ in schedule for share in shares.values()]
@@ -388,8 +387,8 @@ def _weights(schedule: list[list[Any]] | None, config: StreamSettings, topology:
             sound = starts == sorted(starts) and weights_to_json(exact, served) == schedule
             rows, lanes = [sum(_number("weights", count) for count in lane) for lane in served], 0
             if starts[0] or served:
-                lanes = stream_lanes(config, topology.world_size)
-                sound &= {*map(len, served)} == {len(names)} and {*rows} == {config.row_of_change(starts[0], lanes)}
+                lanes = plan.lane_count
+                sound &= {*map(len, served)} == {len(names)} and {*rows} == {plan.row_of_change(starts[0])}
             sound &= len(served) == lanes
     except (TypeError, ValueError, AttributeError, ZeroDivisionError, IndexError):  # ConfigError is a ValueError
         sound = False
@@ -398,11 +397,11 @@ def _weights(schedule: list[list[Any]] | None, config: StreamSettings, topology:
     return schedule
 
 
-def _lanes(cursors: dict[str, Cursor] | None, config: StreamSettings, topology: Topology) -> dict[str, Cursor]:
-    lanes = sequential_lanes(config, topology.world_size)
+def _lanes(cursors: dict[str, Cursor] | None, plan: StreamPlan, topology: Topology) -> dict[str, Cursor]:
+    lanes = plan.lanes
     if cursors is None:
         raise StateError(f"lanes are missing in the state of a sequential stream; {_EDIT_CURE}")
-    names, size = {*map(str, range(lanes.count))}, NUMBERS * len(config.sources.live)
+    names, size = {*map(str, range(lanes.count))}, NUMBERS * len(plan.sources.live)
     for lane, cursor in cursors.items():
         if lane not in names:
             raise _edited("lanes", lane, f"'0' to '{lanes.count - 1}' in this stream")
@@ -410,7 +409,7 @@ def _lanes(cursors: dict[str, Cursor] | None, config: StreamSettings, topology: 
             raise _edited(f"lane {lane}", cursor, f"{size} numbers")
         for index, number in enumerate(cursor):
             source, field = divmod(index, NUMBERS)
-            if not (config.sources.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
+            if not (plan.sources.live[source] and field == STATE_OF_SOURCE and isinstance(number, str)):
                 _number(f"lane {lane}", number)
     missing = [lane for lane in lanes.local(topology.rank, topology.world_size) if str(lane) not in cursors]
     if missing and topology.workers == 1:

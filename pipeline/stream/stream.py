@@ -2,7 +2,7 @@
 
     ShardDataset(...) -> .shuffle() -> .pack() or .documents() -> .map() -> .batch() -> .map() -> .to()
 
-A stage holds a frozen ``StreamSettings`` and a position. Every ``iter()`` begins at that position.
+A stage holds frozen ``StreamSettings`` and a position. Every ``iter()`` begins at that position.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Stream(IterableDataset[Any]):
     (torch.Size([2, 8]), torch.int64, 16)
     """
 
-    def __init__(self, config: StreamSettings) -> None:
-        self._config = config
-        self._position = StreamPosition(config)
+    def __init__(self, settings: StreamSettings) -> None:
+        self._settings = settings
+        self._position = StreamPosition(settings)
 
     # Stages of documents
 
@@ -117,9 +117,9 @@ class Stream(IterableDataset[Any]):
                 f".shuffle({', '.join(foreign)}): documents are shuffled by seed, in windows of blocks, and no buffer is "
                 "filled; write .shuffle(seed=0), or .shuffle(seed=0, window=64) to shuffle 64 blocks together"
             )
-        if self._config.seed is not None:
+        if self._settings.seed is not None:
             raise ConfigError(
-                f"a stream is shuffled once; remove the second .shuffle(), or the one with seed={self._config.seed}"
+                f"a stream is shuffled once; remove the second .shuffle(), or the one with seed={self._settings.seed}"
             )
         arguments: dict[str, Any] = {"seed": check_integer("seed", seed, least=0)}
         arguments |= {"window": check_optional("window", window), "lanes": check_optional("lanes", lanes)}
@@ -164,19 +164,19 @@ class Stream(IterableDataset[Any]):
             raise ConfigError("a filter has a function, or rules and a language; write one .filter() for each")
         if not judged and not callable(predicate):
             raise ConfigError(f"filter needs a function, got {type(predicate).__name__}")
-        self._config.sources.check_stage("filter")
-        if self._config.document_maps:
+        self._settings.sources.check_stage("filter")
+        if self._settings.document_maps:
             raise ConfigError(".filter() sees documents as they are stored; write it before .map_documents()")
         if judged:
             from .sequential.text.documents import RuleFilter  # loaded for text alone
 
             chosen = RuleFilter(rules, language)
-            self._config.sources.check_rules(chosen.rules.fields)
+            self._settings.sources.check_rules(chosen.rules.fields)
             identity = Filter(chosen, chosen.name)
         else:
             assert predicate is not None
             identity = identified(predicate, name)
-        return self._with(f".filter({identity.name})", filters=(*self._config.filters, identity))
+        return self._with(f".filter({identity.name})", filters=(*self._settings.filters, identity))
 
     def map_documents(
         self,
@@ -212,7 +212,7 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(f"map_documents needs a function, got {type(function).__name__}")
         same_length = check_flag("same_length", same_length)
         vocab_size = check_optional("vocab_size", vocab_size, most=None)
-        self._config.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
+        self._settings.sources.check_stage("map_documents(same_length=True)" if same_length else "map_documents")
         from .fim import FillInTheMiddle  # a plain loop does not need it
 
         if isinstance(function, FillInTheMiddle):
@@ -220,7 +220,7 @@ class Stream(IterableDataset[Any]):
             function.check(vocab_size or self.vocab_size)
         identity = DocumentMap(*identified(function, name, "map_documents"), same_length, vocab_size)
         call = f".map_documents({identity.name}{', same_length=True' * same_length})"
-        return self._with(call, document_maps=(*self._config.document_maps, identity))
+        return self._with(call, document_maps=(*self._settings.document_maps, identity))
 
     # Samples and batches
 
@@ -284,7 +284,7 @@ class Stream(IterableDataset[Any]):
         if best_fit and stride != seq_len:
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
-            self._config.sources.check_stage("pack(best_fit=True)")
+            self._settings.sources.check_stage("pack(best_fit=True)")
         arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
         arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit, "source": source}
         arguments |= {"document_ids": document_ids, "pad_to_multiple_of": pad_to_multiple_of}
@@ -313,13 +313,13 @@ class Stream(IterableDataset[Any]):
         >>> (row["labels"] - row["input_ids"]).tolist()
         [1, 1, 1, 1]
         """
-        self._config.sources.check_stage("sample")
+        self._settings.sources.check_stage("sample")
         options = self._token_options("sample", seq_len, shift, boundaries, labels, source, document_ids)
-        if self._config.sequential:
+        if self._settings.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
-        if self._config.window is not None or self._config.lanes is not None:
+        if self._settings.window is not None or self._settings.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
         arguments = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels, "source": source}
         arguments |= {"document_ids": document_ids}
@@ -354,14 +354,14 @@ class Stream(IterableDataset[Any]):
         [[0, 1, 2], [3, 4, 9]]
         """
         self._before_layout("documents")
-        self._config.sources.check_stage("documents")
+        self._settings.sources.check_stage("documents")
         arguments: dict[str, Any] = {
             "max_length": check_optional("max_length", max_length),
             "pad_to_multiple_of": check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS),
             "bucket": check_optional("bucket", bucket),
         }
         self._check_source(source)
-        if bucket is not None and self._config.sequential:
+        if bucket is not None and self._settings.sequential:
             raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
         keys = {"source": source, "document_ids": check_flag("document_ids", document_ids)}
         layout = DocumentLayout(**arguments, same_labels=labels_are_inputs(labels), **keys)
@@ -390,11 +390,11 @@ class Stream(IterableDataset[Any]):
         (torch.Size([3, 4]), 7)
         """
         self._before_device("batch")
-        if self._config.batch_size is not None:
+        if self._settings.batch_size is not None:
             raise ConfigError("a stream is batched once; remove the second .batch()")
         batch_size = check_integer("batch_size", batch_size, least=1, most=MAX_ROWS)
-        layout = self._config.layout
-        if layout is not None and layout.drawn_shift and not self._config.counts_items:
+        layout = self._settings.layout
+        if layout is not None and layout.drawn_shift and not self._settings.counts_items:
             raise ConfigError(
                 "shift='divisors' draws one shift for a batch, and a stage given to .apply() may put samples of different "
                 "shifts into one batch; put .batch() before .apply()"
@@ -404,7 +404,7 @@ class Stream(IterableDataset[Any]):
         check_choice("dtype", dtype, "int64", "stored")
         if dtype == "stored" and layout is not None and layout.kind == "documents":
             raise ConfigError("dtype='stored' is for packed sequences; remove it after .documents(), which gives int64")
-        if dtype == "stored" and self._config.sample_stages:
+        if dtype == "stored" and self._settings.sample_stages:
             raise ConfigError(
                 "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
                 "after .batch(), or remove dtype='stored'"
@@ -460,11 +460,11 @@ class Stream(IterableDataset[Any]):
         5
         """
         count = check_integer("count", count, least=0, most=MAX_STEPS)
-        config = self._config
-        if not config.counts_items:
+        settings = self._settings
+        if not settings.counts_items:
             return self._with_stage(Take(count), "take", count)
-        name = "take" if config.batch_size is None else "take_batches"
-        before = getattr(config, name)
+        name = "take" if settings.batch_size is None else "take_batches"
+        before = getattr(settings, name)
         return self._with(f".take({count})", **{name: count if before is None else min(count, before)})
 
     def shard(
@@ -536,12 +536,12 @@ class Stream(IterableDataset[Any]):
         >>> next(iter(pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2).to("cpu")))["input_ids"].device
         device(type='cpu')
         """
-        if self._config.batch_size is None:
+        if self._settings.batch_size is None:
             raise ConfigError(".to(device) moves batches; add .batch(size) before it")
-        if self._config.numpy or self._config.stored:
+        if self._settings.numpy or self._settings.stored:
             raise ConfigError(".to(device) gives int64 tensors; remove .numpy() and dtype='stored' before it")
-        if self._config.device is not None:
-            raise ConfigError(f"a stream is moved once; remove .to({self._config.device!r}) or the second .to()")
+        if self._settings.device is not None:
+            raise ConfigError(f"a stream is moved once; remove .to({self._settings.device!r}) or the second .to()")
         name = parse_device(device)
         return self._with(f".to({name!r})", device=name)
 
@@ -590,7 +590,7 @@ class Stream(IterableDataset[Any]):
 
         length = check_optional("length", length, most=MAX_STEPS)
         repeat = check_flag("repeat", repeat)
-        return Loader(self._config, self._position, keys, length, repeat)
+        return Loader(self._settings, self._position, keys, length, repeat)
 
     def rows(self, keys: str | Callable[[Any], Any] | None = None) -> Stream:
         """Return the rows of the whole stream, for frameworks that make batches and divide them among ranks themselves.
@@ -609,19 +609,19 @@ class Stream(IterableDataset[Any]):
         >>> row["input_ids"].tolist(), row["labels"].tolist()
         ([0, 1, 2, 3], [-100, 1, 2, 3])
         """
-        if self._config.batch_size is not None:
+        if self._settings.batch_size is not None:
             raise ConfigError(
-                f".rows() gives single rows to a framework that makes the batches; remove .batch({self._config.batch_size}), "
+                f".rows() gives single rows to a framework that makes the batches; remove .batch({self._settings.batch_size}), "
                 "and state the size there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
             )
-        divided = self._config.rank is not None and self._config.world_size > 1
-        if divided or self._config.peer is not None:
-            call = next(call for call in reversed(self._config.calls) if call.startswith(".shard("))
+        divided = self._settings.rank is not None and self._settings.world_size > 1
+        if divided or self._settings.peer is not None:
+            call = next(call for call in reversed(self._settings.calls) if call.startswith(".shard("))
             raise ConfigError(f".rows() gives the whole stream, which the framework divides among ranks; remove {call}")
         from .frameworks import key_map  # a plain loop does not need it
 
-        function = key_map(keys, self._config, rows=True)
-        stages = self._config.sample_stages if keys is None else (*self._config.sample_stages, Map(function))
+        function = key_map(keys, self._settings, rows=True)
+        stages = self._settings.sample_stages if keys is None else (*self._settings.sample_stages, Map(function))
         call = _call("rows", {"keys": keys})
         keyed = keys if isinstance(keys, str) else "own" if keys else ""
         return self._with(call, sample_stages=stages, rank=0, world_size=1, whole_rows=True, keyed=keyed)
@@ -640,7 +640,7 @@ class Stream(IterableDataset[Any]):
         >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").vocab_size
         384
         """
-        return self._config.vocab_size
+        return self._settings.vocab_size
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -654,7 +654,7 @@ class Stream(IterableDataset[Any]):
         >>> [stream.source_names[number] for number in next(iter(stream))["source"]]
         ['web', 'web']
         """
-        return self._config.sources.names
+        return self._settings.sources.names
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -666,7 +666,7 @@ class Stream(IterableDataset[Any]):
         >>> pipeline.ShardDataset.from_texts(["to be"], "bytes").tokenizer.decode([119, 114])
         'to'
         """
-        return self._config.sources.load_tokenizer()
+        return self._settings.sources.load_tokenizer()
 
     def decode(self, batch: Mapping[str, Any] | torch.Tensor | Sequence[int]) -> list[str]:
         """Return the rows of a batch of this stream, or a sample, as text, by the ``tokenizer``.
@@ -682,7 +682,7 @@ class Stream(IterableDataset[Any]):
         """
         from .decoding import decoded  # training does not need it
 
-        layout = self._config.stated_layout()
+        layout = self._settings.stated_layout()
         return decoded(batch, self.tokenizer, 0 if layout.same_labels else getattr(layout, "shift", 1))
 
     def __len__(self) -> int:
@@ -826,7 +826,7 @@ class Stream(IterableDataset[Any]):
         """
         from .mix_plan import make_plan  # training does not need it
 
-        return make_plan(self._config, tokens, max_epochs, on_cap)
+        return make_plan(self._position.plan, tokens, max_epochs, on_cap)
 
     def trace(
         self,
@@ -868,11 +868,10 @@ class Stream(IterableDataset[Any]):
         from .trace import trace  # training does not need it
 
         step = check_integer("step", step, least=0, most=MAX_STEPS)
-        world_size = self._position.world_size
-        rank = check_optional("rank", rank, least=0, most=world_size - 1)
         position = self._position.start
-        config = self._position.config_at(position)
-        return trace(config, world_size, position, step, rank, with_ids=with_ids, progress=progress)
+        plan = self._position.plan.under(position.weights)
+        rank = check_optional("rank", rank, least=0, most=plan.world_size - 1)
+        return trace(plan, position, step, rank, with_ids=with_ids, progress=progress)
 
     def seen(
         self, document: str | int | Sequence[str | int], *, steps: int | None = None, progress: Progress | None = None
@@ -906,10 +905,10 @@ class Stream(IterableDataset[Any]):
         if steps is None:
             self._position.refuse_hidden("state how many steps to search, seen(document, steps=n), or ")
         position = self._position.current
-        config = self._position.config_at(position)
+        plan = self._position.plan.under(position.weights)
         progress = progress or Progress(quiet=True)
         listed = [document] if isinstance(document, str) or not isinstance(document, Sequence) else document
-        return seen(config, self._position.world_size, position, list(map(str, listed)), steps, progress)
+        return seen(plan, position, list(map(str, listed)), steps, progress)
 
     def stats(self) -> dict[str, Any]:
         """Return counts, rates and the position of the latest iterator, as a dict of plain JSON; cheap enough for every step.
@@ -948,32 +947,32 @@ class Stream(IterableDataset[Any]):
         return metrics_of(self.stats())
 
     def __repr__(self) -> str:
-        config = self._config
-        epochs = "endless" if config.epochs is None else f"epochs={config.epochs}"
+        settings = self._settings
+        epochs = "endless" if settings.epochs is None else f"epochs={settings.epochs}"
         at = f"sequence_index={self._position.current.sequence_index:,}"
-        seed = "not shuffled" if config.seed is None else f"seed={config.seed}"
-        return f"{config.sources!r}{''.join(config.calls)}\n  {config.sources.sizes()}; {seed}; {epochs}; {at}"
+        seed = "not shuffled" if settings.seed is None else f"seed={settings.seed}"
+        return f"{settings.sources!r}{''.join(settings.calls)}\n  {settings.sources.sizes()}; {seed}; {epochs}; {at}"
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_frameworks()  # a spawned worker does not see what its parent iterates
         return self.__dict__
 
     def _check_frameworks(self) -> None:
-        peers = 1 if self._config.peer is None else self._config.peer.size
-        check_frameworks(self, self._config, Stream, self._position.world_size * peers)
+        peers = 1 if self._settings.peer is None else self._settings.peer.size
+        check_frameworks(self, self._settings, Stream, self._position.plan.world_size * peers)
 
     def _with(self, call: str, **changes: Any) -> Stream:
-        """Return a stream at its start with these fields of its config changed, and the text of the ``call`` added."""
-        config = replace(self._config, calls=(*self._config.calls, call), **changes)
-        if config.peer is not None and config.layout is not None:
-            config.peer.check(config.batch_layout(), config.pieces)
-        return Stream(config)
+        """Return a stream at its start with these fields of its settings changed, and the text of the ``call`` added."""
+        settings = replace(self._settings, calls=(*self._settings.calls, call), **changes)
+        if settings.peer is not None and settings.layout is not None:
+            settings.peer.check(settings.batch_layout(), settings.pieces)
+        return Stream(settings)
 
     def _with_stage(self, step: Any, method: str, argument: Any) -> Stream:
         self._before_device(method)
-        name = "sample_stages" if self._config.batch_size is None else "batch_stages"
+        name = "sample_stages" if self._settings.batch_size is None else "batch_stages"
         written = repr(argument) if method == "take" else getattr(argument, "__qualname__", type(argument).__qualname__)
-        return self._with(f".{method}({written})", **{name: (*getattr(self._config, name), step)})
+        return self._with(f".{method}({written})", **{name: (*getattr(self._settings, name), step)})
 
     def _token_options(
         self,
@@ -992,11 +991,11 @@ class Stream(IterableDataset[Any]):
         boundaries, document_ids = check_flag("boundaries", boundaries), check_flag("document_ids", document_ids)
         for name, wanted in (("boundaries", boundaries), ("document_ids", document_ids)):
             if wanted:
-                self._config.sources.check_stage(f"{method}({name}=True)")
+                self._settings.sources.check_stage(f"{method}({name}=True)")
         same = labels_are_inputs(labels)
         distance = parse_shift(shift, seq_len, same)
         self._check_source(source)
-        if source and not self._config.sources.is_mix and not boundaries:
+        if source and not self._settings.sources.is_mix and not boundaries:
             raise ConfigError(
                 "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids holds the source "
                 "of each document"
@@ -1011,12 +1010,12 @@ class Stream(IterableDataset[Any]):
 
     def _check_cut(self, cut: int) -> int:
         cut = check_integer("cut", cut, least=1)
-        layout = self._config.stated_layout()
+        layout = self._settings.stated_layout()
         for unsuitable, what, cure in (
             (isinstance(layout, DocumentLayout), "whole documents", "use .pack(seq_len)"),
             (layout.best_fit, "rows of whole documents", "remove best_fit=True"),
             (layout.drawn_shift, "rows whose labels have a drawn shift", "set shift=1"),
-            (bool(self._config.sample_stages), "samples of .map() and .apply()", "write these after .batch()"),
+            (bool(self._settings.sample_stages), "samples of .map() and .apply()", "write these after .batch()"),
             (
                 layout.longest and layout.longest % cut,
                 f"rows of {layout.longest} tokens",
@@ -1029,28 +1028,28 @@ class Stream(IterableDataset[Any]):
 
     def _check_source(self, source: bool) -> None:
         source = check_flag("source", source)
-        if source and not self._config.sources.names:
+        if source and not self._settings.sources.names:
             raise ConfigError(
                 "source=True tells sources apart, and this stream has one: remove it, or name several in the build or in "
                 "pipeline.mix"
             )
 
     def _before_layout(self, method: str) -> None:
-        config = self._config
-        later = [call for call in config.calls if not call.startswith(_DOCUMENT_METHODS)]
-        if config.layout is not None:
+        settings = self._settings
+        later = [call for call in settings.calls if not call.startswith(_DOCUMENT_METHODS)]
+        if settings.layout is not None:
             layout = next(call for call in later if call.startswith(_LAYOUT_METHODS))
             if method in ("pack", "sample", "documents"):
                 raise ConfigError(
                     f".{method}() comes once: {layout} already says what a sample is; remove one of the two"
                 )
             later = later[later.index(layout) :]
-        elif not config.sample_stages and config.batch_size is None:
+        elif not settings.sample_stages and settings.batch_size is None:
             return
         raise ConfigError(f".{method}() comes before {later[0]}; move it there, as in .{method}(...){''.join(later)}")
 
     def _before_device(self, method: str) -> None:
-        if self._config.device is not None:
+        if self._settings.device is not None:
             raise ConfigError(
                 f".{method}() after .to() would change what is on the device already; write it before .to()"
             )

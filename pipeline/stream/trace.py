@@ -16,11 +16,10 @@ from .assemble import make_reader
 from .batch.rows import DocumentRows, Rows
 from .datasets.sources.counted_data import CountedData
 from .indexed import IndexedReader, Location
-from .iteration.passes import Passes
 from .order import RankStep
 from .position import MAX_NUMBER, Position, Topology, WorkerShare
 from .sequential.token_numbers import TokenNumbers, TokenSpan
-from .settings import StreamSettings
+from .stream_plan import StreamPlan
 from .windows.indexed_lanes import IndexedLanes
 from .windows.window import WindowListing
 
@@ -39,8 +38,7 @@ class _Origin(NamedTuple):
 
 
 def trace(
-    config: StreamSettings,
-    world_size: int,
+    plan: StreamPlan,
     position: Position,
     step: int,
     rank: int | None,
@@ -49,13 +47,12 @@ def trace(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of a step, of all ranks or of one, as `Stream.trace` does."""
-    ranks = range(world_size) if rank is None else [rank]
-    return trace_steps(config, world_size, position, [step], ranks, with_ids=with_ids, progress=progress)[step]
+    ranks = range(plan.world_size) if rank is None else [rank]
+    return trace_steps(plan, position, [step], ranks, with_ids=with_ids, progress=progress)[step]
 
 
 def trace_steps(
-    config: StreamSettings,
-    world_size: int,
+    plan: StreamPlan,
     position: Position,
     steps: Collection[int],
     ranks: Sequence[int],
@@ -64,17 +61,17 @@ def trace_steps(
     progress: Progress | None = None,
 ) -> dict[int, list[dict[str, Any]]]:
     """Return the rows of some ranks in each of ``steps``. A sequential stream is read once for all of them."""
-    check_traceable(config)
-    if config.sequential:
+    check_traceable(plan)
+    if plan.sequential:
         progress = progress or Progress(quiet=True)
-        return ReadTrace(config, world_size, position, progress).steps(steps, ranks, with_ids=with_ids)
-    trace = Trace(config, world_size, position)
+        return ReadTrace(plan, position, progress).steps(steps, ranks, with_ids=with_ids)
+    trace = Trace(plan, position)
     return {step: trace.step(step, ranks, with_ids=with_ids) for step in steps}
 
 
-def check_traceable(config: StreamSettings) -> None:
+def check_traceable(plan: StreamPlan) -> None:
     """Raise ``ConfigError`` if a stage of the user may drop items."""
-    if not config.counts_items:
+    if not plan.settings.counts_items:
         raise ConfigError(
             "a stage given to .apply() may drop items, so steps after it cannot be traced; remove .apply()"
         )
@@ -94,20 +91,19 @@ def listings() -> Callable[[IndexedLanes, int, int], WindowListing]:
 class Trace:
     """Finds the documents in the rows of any step of an indexed stream on ``world_size`` ranks, in the run of ``position``."""
 
-    def __init__(self, config: StreamSettings, world_size: int, position: Position) -> None:
-        self._config, self._world_size, self._position = config, world_size, position
+    def __init__(self, plan: StreamPlan, position: Position) -> None:
+        self._plan, self._position = plan, position
         self._listing = listings()
 
     def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the rows of some ranks in a step."""
-        config, world_size = self._config, self._world_size
-        begin, size, start = Passes(config, world_size).step(number, self._position)
-        reader: Any = make_reader(config, start, Topology(0, world_size), WorkerShare(0, 1))
+        plan, world_size = self._plan, self._plan.world_size
+        begin, size, start = plan.passes.step(number, self._position)
+        reader: Any = make_reader(plan, start, Topology(0, world_size), WorkerShare(0, 1))
         try:
             traced, origins = list[dict[str, Any]](), list[_Origin]()
             for rank in ranks:
-                period = config.rank_period(world_size)
-                indices = RankStep(begin, size, rank, world_size, period, start.sequence_index).indices()
+                indices = RankStep(begin, size, rank, world_size, plan.rank_period, start.sequence_index).indices()
                 for row, (index, location) in enumerate(zip(indices.tolist(), reader.locate(indices), strict=True)):
                     name, data = self._source(reader, location)
                     traced.append({"rank": rank, "row": row, "sequence_index": index} | name | {"documents": []})
@@ -129,12 +125,12 @@ class Trace:
 
     def _source(self, reader: IndexedReader, location: Location) -> tuple[dict[str, str], CountedData]:
         """Return the name (in a mix) and the data of the source of a sequence."""
-        name, source = list(self._config.sources.counted.items())[reader.source_of(location.lanes)]
-        return {"source": name} if self._config.sources.is_mix else {}, source
+        name, source = list(self._plan.sources.counted.items())[reader.source_of(location.lanes)]
+        return {"source": name} if self._plan.sources.is_mix else {}, source
 
     def _spans(self, location: Location) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield shard, number, first token, the token after the last, and the length of each document in a row."""
-        layout, position = self._config.stated_layout(), location.position
+        layout, position = self._plan.layout, location.position
         if layout.unit == "documents":
             listing, at = self._listing_at(location.lanes, position)
             length = int(listing.ends[at + 1] - listing.ends[at])
@@ -166,16 +162,16 @@ class ReadTrace:
     ``progress`` shows how many steps were read. Raises ``ConfigError`` for live sources, which cannot be read again.
     """
 
-    def __init__(self, config: StreamSettings, world_size: int, position: Position, progress: Progress) -> None:
-        if any(config.sources.live):
+    def __init__(self, plan: StreamPlan, position: Position, progress: Progress) -> None:
+        if any(plan.sources.live):
             raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
         if position.rows_taken:
             raise ConfigError(
                 f"the state was saved inside a step, after {position.rows_taken} rows of it; load a state saved between two steps"
             )
-        self._config, self._world_size, self._position = config, world_size, position
+        self._plan, self._position = plan, position
         self._progress = progress
-        passes = Passes(config, world_size)
+        passes = plan.passes
         self._size = passes.step_size
         self._first = position.sequence_index // self._size  # the step at the stream's position
         self._end = passes.bounds(position)[1]
@@ -202,7 +198,7 @@ class ReadTrace:
                     for where, spans in self._rows(rank, step, rows, token_numbers):
                         traced[step].append(where | {"documents": self._documents(spans, with_ids=with_ids)})
         for step, of_step in traced.items():
-            if not of_step or (self._config.drop_last and missing[step]):
+            if not of_step or (self._plan.settings.drop_last and missing[step]):
                 raise ConfigError(f"step {step} is after the end of the stream")
         return traced
 
@@ -212,9 +208,9 @@ class ReadTrace:
         ``found`` has their places in counted sources; in a source of text, they are found by their ids.
         """
         places, ids = {name: set(of_source) for name, of_source in found.items()}, set(documents)
-        end, drop_last, traced = min(steps, self._most), self._config.drop_last, list[dict[str, Any]]()
-        with self._progress.bar("read", end * self._world_size, "steps") as advance:
-            for rank in range(self._world_size):
+        end, drop_last, traced = min(steps, self._most), self._plan.settings.drop_last, list[dict[str, Any]]()
+        with self._progress.bar("read", end * self._plan.world_size, "steps") as advance:
+            for rank in range(self._plan.world_size):
                 for step, rows, token_numbers in self._steps(rank, end):
                     advance(1)
                     if rows.missing and (drop_last or not rows.existing):
@@ -232,14 +228,14 @@ class ReadTrace:
 
     def _steps(self, rank: int, stop: int) -> Iterator[tuple[int, Rows | DocumentRows, TokenNumbers]]:
         """Yield a rank's rows of each step before ``stop``, with numbers in place of ids, and these numbers."""
-        config, world_size, token_numbers = self._config, self._world_size, TokenNumbers()
-        reader: Any = make_reader(config, self._position, Topology(rank, world_size), WorkerShare(0, 1), token_numbers)
+        plan, world_size, token_numbers = self._plan, self._plan.world_size, TokenNumbers()
+        reader: Any = make_reader(plan, self._position, Topology(rank, world_size), WorkerShare(0, 1), token_numbers)
         try:
             for step in range(self._first, stop):
                 token_numbers.begin_step()
                 begin = step * self._size
                 length = self._size if self._end is None else min(self._size, self._end - begin)
-                rows = reader.read(RankStep(begin, length, rank, world_size, config.rank_period(world_size)))
+                rows = reader.read(RankStep(begin, length, rank, world_size, plan.rank_period))
                 yield step, rows, token_numbers
         finally:
             reader.close()
@@ -247,10 +243,10 @@ class ReadTrace:
     def _rows(
         self, rank: int, step: int, rows: Rows | DocumentRows, token_numbers: TokenNumbers
     ) -> Iterator[tuple[dict[str, Any], list[TokenSpan]]]:
-        begin, longest = step * self._size + rank * (self._config.batch_size or 1), self._config.stated_layout().longest
+        begin, longest = step * self._size + rank * (self._plan.step_rows), self._plan.layout.longest
         for row, numbers in enumerate(rows.existing):
             spans = list(token_numbers.spans(numbers[:longest]))
-            name = {"source": spans[0].source} if self._config.sources.is_mix and spans else {}
+            name = {"source": spans[0].source} if self._plan.sources.is_mix and spans else {}
             yield {"rank": rank, "row": row, "sequence_index": begin + row, **name}, spans
 
     def _documents(self, spans: list[TokenSpan], *, with_ids: bool) -> list[dict[str, Any]]:
@@ -261,5 +257,5 @@ class ReadTrace:
             at = document["row_end"]
             if with_ids:
                 document["ids"] = span.ids.tolist()
-            documents.append(document | {"origin": self._config.sources.by_name[span.source].origin(span.origin)})
+            documents.append(document | {"origin": self._plan.sources.by_name[span.source].origin(span.origin)})
         return documents

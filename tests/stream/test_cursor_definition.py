@@ -23,6 +23,7 @@ from pipeline.stream.position import Topology
 from pipeline.stream.sequential.text.assignment import WHOLE, EpochAssignment, FilePart
 from pipeline.stream.sequential.text.block_scan import BlockScan
 from pipeline.stream.state import from_state
+from pipeline.stream.stream_plan import StreamPlan
 from pipeline.text.storage.input_file import as_input
 from tests.helpers.text_samples import write_texts
 from tests.stream.sequential_oracle import EOS, Case, Tokens, batches_of, sequences_of
@@ -91,9 +92,9 @@ def check(case: Case, batch: dict[str, Any], expected: list[tuple[Tokens, Tokens
 
 def items_of_worker(stream: pipeline.Stream, state: dict[str, Any], topology: Topology) -> Iterator[Any]:
     """Yield what one worker of a loader makes of a stream that goes on from a state."""
-    config = stream._config
-    start = replace(from_state(state, config, Topology(topology.rank, topology.world_size)), skip=topology.worker)
-    return (item for _, item in make_items(config, start, topology)[1])
+    plan = StreamPlan(stream._settings, topology.world_size)
+    start = replace(from_state(state, plan, Topology(topology.rank, topology.world_size)), skip=topology.worker)
+    return (item for _, item in make_items(plan, start, topology)[1])
 
 
 def divisors(number: int) -> list[int]:

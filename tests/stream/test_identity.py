@@ -161,7 +161,7 @@ def test_the_decorator_of_a_filter_is_no_value_that_it_reads() -> None:
     def keep(ids: Any) -> bool:
         return len(ids) > 3
 
-    assert source().filter(keep)._config.filters[0].name.startswith("test_the_decorator_of")
+    assert source().filter(keep)._settings.filters[0].name.startswith("test_the_decorator_of")
 
 
 class Above:

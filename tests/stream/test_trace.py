@@ -241,7 +241,7 @@ def test_the_documents_of_a_step_that_is_read_are_those_of_its_rows(
         stream = stream.map_documents(doubled, name="doubled")
     if (seed := draw(st.none() | st.integers(0, 3))) is not None:
         stream = stream.shuffle(seed=seed)
-    pad = stream._config.sources.eos_id
+    pad = stream._settings.sources.eos_id
     seq_len = draw(st.integers(2, 24))
     if kind == "best fit" or draw(st.booleans()):
         stream = stream.pack(seq_len, best_fit=True, document_ids=True)
@@ -331,7 +331,7 @@ def test_a_step_before_the_state_or_after_the_end_is_refused(texts: list[Path]) 
         later.trace(2)
     bounded = pipeline.TextDataset([str(path) for path in texts], tokenizer="bytes", epochs=1).pack(64).batch(8)
     count = len(list(bounded))
-    assert_is(bounded.trace(count - 1, with_ids=True), list(bounded)[-1], bounded._config.sources.eos_id)
+    assert_is(bounded.trace(count - 1, with_ids=True), list(bounded)[-1], bounded._settings.sources.eos_id)
     with pytest.raises(pipeline.ConfigError, match=f"step {count} is after the end"):
         bounded.trace(count)
     with pytest.raises(pipeline.ConfigError, match=r"step 5 .* 5 steps"):

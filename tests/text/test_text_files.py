@@ -170,7 +170,7 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Pa
     files = [write_texts(tmp_path / f"{n}.jsonl.gz", make_texts(150, n)) for n in range(3)]
     stream = pipeline.TextDataset(files, "bytes", epochs=1).shuffle(seed=0, window=4, lanes=4)
     windows = TextWindows(
-        stream._config.sources.by_name[""],
+        stream._settings.sources.by_name[""],
         lanes=Lanes(rows=1, count=4),
         starts=dict.fromkeys(range(4), (0, 0, 0)),
         seed=0,

@@ -84,15 +84,15 @@ def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source
         raise ConfigError(
             f"source {name!r} must be a dataset, got {value_text(stream)}; write pipeline.ShardDataset(...)"
         )
-    config = stream._config
-    if config.epochs is not None and (config.epochs > 1 or stopping_strategy is None):
+    settings = stream._settings
+    if settings.epochs is not None and (settings.epochs > 1 or stopping_strategy is None):
         raise ConfigError(
-            f"source {name!r} ends after epochs={config.epochs}, but each source of a mix starts again after its epoch: "
+            f"source {name!r} ends after epochs={settings.epochs}, but each source of a mix starts again after its epoch: "
             "remove epochs=, and end the mix by stopping_strategy= or .take(n)"
         )
-    if config.sources.is_mix or config != StreamSettings(sources=config.sources, epochs=config.epochs):
+    if settings.sources.is_mix or settings != StreamSettings(sources=settings.sources, epochs=settings.epochs):
         raise ConfigError(f"source {name!r} must be a bare dataset; .shuffle(), .pack() and the rest follow the mix")
-    [source] = config.sources.by_name.values()
+    [source] = settings.sources.by_name.values()
     return source
 
 

@@ -54,7 +54,7 @@ class Documents(Stream):
 
         self._data.check_stage("split")
         rest, held_out = hold_out(self._data, parse_share(val))
-        return Documents(rest, epochs=self._config.epochs), Documents(held_out, epochs=self._config.epochs)
+        return Documents(rest, epochs=self._settings.epochs), Documents(held_out, epochs=self._settings.epochs)
 
     def upsample(self, by: str, times: Sequence[int]) -> Documents:
         """Return the dataset with each document read several times an epoch, or never, by the quantile of its score.
@@ -97,7 +97,7 @@ class Documents(Stream):
                 f"{self._data!r} is in memory, where documents have no fields; upsample shards, and split off val in the "
                 "build (--val-fraction)"
             )
-        return Documents(upsampled(self._data, by, times), epochs=self._config.epochs)
+        return Documents(upsampled(self._data, by, times), epochs=self._settings.epochs)
 
 
 class ShardDataset(Documents):
@@ -194,7 +194,7 @@ class ShardDataset(Documents):
             raise ConfigError(
                 "no source of this dataset has a name; name inputs when you build, as in wiki=wiki/*.jsonl web=web/*.jsonl"
             )
-        if self._config.epochs is not None:
+        if self._settings.epochs is not None:
             raise ConfigError("each source of a mix repeats by epochs of its own: leave epochs out")
         return {name: Documents(data, epochs=None) for name, data in sources.items()}
 

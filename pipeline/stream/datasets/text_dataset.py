@@ -49,7 +49,7 @@ class Texts(Stream):
         3
         """
         rest, held_out = self._data.hold_out(parse_share(val))
-        return Texts(rest, epochs=self._config.epochs), Texts(held_out, epochs=self._config.epochs)
+        return Texts(rest, epochs=self._settings.epochs), Texts(held_out, epochs=self._settings.epochs)
 
 
 class TextDataset(Texts):

@@ -3,7 +3,6 @@
 stream_position.py  `StreamPosition`: the position of one stream; makes its iterators, saves, loads and moves it
 bookmark.py         `Bookmark`: the pass that is read next, and where it starts (a table of set_epoch, load_state_dict, reading)
 shared_bookmark.py  `SharedBookmark`: the bookmark in memory that loaders' workers share, and their notes there
-passes.py           `Passes`: the sequences of a pass, and the number of its items
 items.py            one iteration: reader -> collate -> the user's stages -> device
 user_stages.py      `.map`, `.apply` and `.take`; a stage is refused if a resume would lose its items
 iterator.py         `StreamIterator`: hands out items, and notes the position and the counts after each

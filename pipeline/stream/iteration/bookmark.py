@@ -28,8 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..passes import Passes
 from ..position import Position
-from .passes import Passes
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,61 +12,64 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
+from ...notices import say_once
 from ..assemble import make_collator, make_reader
 from ..batch.collate import row_of, stack
 from ..batch.rows import Reader
 from ..batch.transport import place_on_device, read_ahead, to_numpy, to_torch
 from ..order import RankStep
 from ..position import Position, Topology, WorkerShare
-from ..ranks import StreamEnd, ranks_agree
+from ..ranks import StreamEnd
 from ..settings import StreamSettings
-from .passes import Passes, item_count
+from ..stream_plan import StreamPlan
 from .user_stages import Positioned, UserStages
 
 log = logging.getLogger("pipeline")
 
 
-def make_items(
-    config: StreamSettings, position: Position, topology: Topology
-) -> tuple[Reader[Any], Iterator[Positioned]]:
+def make_items(plan: StreamPlan, position: Position, topology: Topology) -> tuple[Reader[Any], Iterator[Positioned]]:
     """Return the reader of one worker, and the items made from its rows, from ``position`` on."""
-    passes = Passes(config, topology.world_size)
-    end = StreamEnd(config, topology)
-    stages = UserStages(config, position, topology, None if passes.bounded else passes.epoch)
-    divides = config.counts_items and not (config.sequential and config.epochs is not None)
+    settings, passes = plan.settings, plan.passes
+    if topology.rank == topology.worker == 0:
+        for warning in plan.warnings:
+            say_once(warning)
+    end = StreamEnd(plan)
+    stages = UserStages(settings, position, topology, None if passes.bounded else passes.epoch)
+    divides = settings.counts_items and not (plan.sequential and settings.epochs is not None)
     # Otherwise each worker makes all items of its rank and yields every n-th: a stage may drop items, or it is unknown in
     # advance which lanes of a bounded sequential stream end first.
     share = WorkerShare(position.skip, topology.workers) if divides else WorkerShare(0, 1)
-    reader = make_reader(config, position, topology, share)
-    items = _made(config, reader, end, position, _steps(config, share, position, topology))
-    items = stages.run(config.sample_stages, 0, items)
-    if config.sample_stages and config.batch_size is not None:
-        items = _stacked(items, config)
-    items = stages.run(config.batch_stages, len(config.sample_stages), items)
+    reader = make_reader(plan, position, topology, share)
+    items = _made(plan, reader, end, position, _steps(plan, share, position, topology))
+    items = stages.run(settings.sample_stages, 0, items)
+    if settings.sample_stages and settings.batch_size is not None:
+        items = _stacked(items, settings)
+    items = stages.run(settings.batch_stages, len(settings.sample_stages), items)
     if not divides:
         items = islice(items, position.skip, None, topology.workers)
-    ahead = config.prefetch
+    ahead = settings.prefetch
     if ahead is None:
-        on_gpu = config.device is not None and config.device.startswith("cuda")
-        ahead = 2 if on_gpu and not ranks_agree(config, topology) else 0
+        on_gpu = settings.device is not None and settings.device.startswith("cuda")
+        ahead = 2 if on_gpu and not plan.ranks_agree else 0
     if ahead:
         items = read_ahead(items, ahead)
-    if config.device not in (None, "cpu"):
+    if settings.device not in (None, "cpu"):
         # After the thread, so that copies are ordered with the consumer's own CUDA stream.
-        items = place_on_device(items, config.device)
+        items = place_on_device(items, settings.device)
     return reader, items
 
 
 def _made(
-    config: StreamSettings,
+    plan: StreamPlan,
     reader: Reader[Any],
     end: StreamEnd,
     position: Position,
     steps: Iterator[tuple[RankStep, int]],
 ) -> Iterator[Positioned]:
     """Yield a batch of each step, or its rows as samples if they are batched later, each with the position after it."""
-    size, batches = config.batch_size or 1, config.batch_size is not None and not config.sample_stages
-    collate = make_collator(config, size if batches else 1)
+    settings, size = plan.settings, plan.step_rows
+    batches = settings.batch_size is not None and not settings.sample_stages
+    collate = make_collator(settings, size if batches else 1)
     after = partial(Position, weights=position.weights, pass_number=position.pass_number)
     first, made = position.rows_taken, deque[Positioned]()
     try:
@@ -80,7 +83,7 @@ def _made(
                 position_after = (
                     after(end_of_step, lanes=lanes) if stop == size else after(step.begin, rows_taken=stop, lanes=lanes)
                 )
-                made.append((position_after, item if config.numpy else to_torch(item)))
+                made.append((position_after, item if settings.numpy else to_torch(item)))
             if not end.goes_on(filled, missing, reader.tokens_left):
                 if end.gave_nothing and position.sequence_index == 0:
                     reader.refuse_nothing()
@@ -94,20 +97,20 @@ def _made(
 
 
 def _steps(
-    config: StreamSettings, share: WorkerShare, position: Position, topology: Topology
+    plan: StreamPlan, share: WorkerShare, position: Position, topology: Topology
 ) -> Iterator[tuple[RankStep, int]]:
     """Yield the steps of one worker, each with the sequence index of the position after it."""
-    size = (config.batch_size or 1) * topology.world_size
+    size = plan.step_size
     start, count = position.sequence_index, None
-    begin_of_pass, end = Passes(config, topology.world_size).bounds(position)
+    begin_of_pass, end = plan.passes.bounds(position)
     if end is None:
         begin_of_pass = 0
     else:
-        count = item_count(config, begin_of_pass, start, end, topology)
-        if config.drop_last and topology.rank == share.skip == 0 and end > start:
+        count = plan.passes.item_count(begin_of_pass, start, end, topology)
+        if plan.settings.drop_last and topology.rank == share.skip == 0 and end > start:
             lost, whole = (end - start) % size, end - begin_of_pass
             log.warning("last='drop' drops the last %d of %d sequences, %d batches a rank remain", lost, whole, count)
-    period, aligned = config.rank_period(topology.world_size), size if config.sequential else 1
+    period, aligned = plan.rank_period, size if plan.sequential else 1
     number = share.skip
     while count is None or number < count:
         begin = start + number * size
@@ -118,8 +121,8 @@ def _steps(
         number += share.every
 
 
-def _stacked(samples: Iterator[Positioned], config: StreamSettings) -> Iterator[Positioned]:
+def _stacked(samples: Iterator[Positioned], settings: StreamSettings) -> Iterator[Positioned]:
     """Group samples into batches; if stages dropped some, the last batch of a bounded stream is smaller."""
-    while rows := list(islice(samples, config.batch_size)):
+    while rows := list(islice(samples, settings.batch_size)):
         batch = stack([item for _, item in rows])
-        yield rows[-1][0], to_numpy(batch) if config.numpy else to_torch(batch)
+        yield rows[-1][0], to_numpy(batch) if settings.numpy else to_torch(batch)

@@ -14,14 +14,13 @@ from ..lanes import NUMBERS, beginning
 from ..order.mixture import Mixture
 from ..position import Position
 from ..sequential.sequential_reader import lane_stats
-from ..settings import StreamSettings
-from .passes import Passes
+from ..stream_plan import StreamPlan
 
 
 class IterationProgress:
     """The position, counts and times of an iterator. They remain after the iterator is gone."""
 
-    def __init__(self, config: StreamSettings, world_size: int, position: Position, reader: Reader[Any] | None) -> None:
+    def __init__(self, plan: StreamPlan, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
         self.items = 0
         self.tokens = 0
@@ -30,11 +29,11 @@ class IterationProgress:
         self.ended: float | None = None
         self.finished = False  # whether the iterator has handed out all items without an error
         self.reader = reader
-        self._config, self._world_size = config, world_size
+        self._plan = plan
 
     @cached_property
     def _mixture(self) -> Mixture | None:
-        return make_mixture(self._config, self._world_size)
+        return make_mixture(self._plan)
 
     def stats(self) -> dict[str, Any]:
         """Return counts, times and rates, and the counts of the reader."""
@@ -48,8 +47,8 @@ class IterationProgress:
             waited_seconds=self.waited,
             waited_share=self.waited / seconds if seconds else 0.0,
             sequence_index=self.position.sequence_index,
-            **stats_of(self.reader, self._config),
-            **stats_at(self.position, self._config, self._world_size, self._mixture, tokens_read),
+            **stats_of(self.reader, self._plan),
+            **stats_at(self.position, self._plan, self._mixture, tokens_read),
         )
 
 
@@ -91,36 +90,35 @@ def stats_of_workers(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def stats_of(reader: Reader[Any] | None, config: StreamSettings) -> dict[str, Any]:
+def stats_of(reader: Reader[Any] | None, plan: StreamPlan) -> dict[str, Any]:
     """Return the counts of a reader, or zeros without a reader."""
     if reader is not None:
         return reader.stats()
-    return lane_stats(Counter(), 0) if config.sequential else {"bytes_read": 0}
+    return lane_stats(Counter(), 0) if plan.sequential else {"bytes_read": 0}
 
 
 def stats_at(
     position: Position,
-    config: StreamSettings,
-    world_size: int,
+    plan: StreamPlan,
     mixture: Mixture | None,
     tokens_read: Sequence[int] | None,
 ) -> dict[str, Any]:
     """Return the epoch of a position; for a mix, the lowest epoch of its sources, and the shares of each, also by phase."""
     if mixture is None:
-        return {"epoch": Passes(config, world_size).epoch(position)}
+        return {"epoch": plan.passes.epoch(position)}
     shares = mixture.shares(position.sequence_index)
-    if config.sequential:
+    if plan.sequential:
         cursors = position.lanes or beginning(position.pass_number, 1, len(shares))
         epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
     else:
-        shared = zip(config.sources.counted.values(), shares.values(), strict=True)
-        epochs = [config.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
+        shared = zip(plan.sources.counted.values(), shares.values(), strict=True)
+        epochs = [plan.sequences_of(source).epoch(share["sequences"]) for source, share in shared]
     columns = zip(shares.items(), tokens_read or [0] * len(shares), epochs, strict=True)
     served = {name: {**share, "tokens": tokens, "epoch": epoch} for (name, share), tokens, epoch in columns}
-    if len(config.phases) > 1:
+    if len(plan.phases) > 1:
         phases = {
             str(number): mixture.shares_between(*phase)
-            for number, phase in enumerate(config.phases_until(position.sequence_index, mixture.lanes))
+            for number, phase in enumerate(plan.phases_until(position.sequence_index, mixture.lanes))
             if phase[0] >= mixture.starts[0] * mixture.lanes
         }
         for name, source in served.items():

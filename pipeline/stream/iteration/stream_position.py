@@ -14,16 +14,16 @@ from torch.utils.data import get_worker_info
 from ...errors import ConfigError, StateError
 from ...notices import say_once
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
-from ..order.mixture import PERIOD, Changes, Served, exact_weights, quotas, weights_from_json, weights_to_json
+from ..order.mixture import PERIOD, Changes, Served, exact_weights, quotas, weights_to_json
+from ..passes import Passes
 from ..position import MAX_NUMBER, Position, Topology
 from ..ranks import Ranks
 from ..settings import StreamSettings
 from ..state import from_state, to_state
-from ..stream_plan import stream_lanes
+from ..stream_plan import StreamPlan
 from .bookmark import Bookmark
 from .items import make_items
 from .iterator import StreamIterator
-from .passes import Passes
 from .progress import IterationProgress, stats_of_workers
 from .shared_bookmark import SharedBookmark
 from .user_stages import Positioned
@@ -34,9 +34,10 @@ _KEPT_CHANGES = 8  # of weights, in a state
 class StreamPosition:
     """The position at which every ``iter()`` of a stream begins, and the iterators, several of which may run at once."""
 
-    def __init__(self, config: StreamSettings) -> None:
-        self._config = config
-        self._ranks = Ranks(config.stated_topology, config.peer)
+    def __init__(self, settings: StreamSettings) -> None:
+        self._settings = settings
+        self._plan: StreamPlan | None = None
+        self._ranks = Ranks(settings.stated_topology, settings.peer)
         self._shared = SharedBookmark()
         # The state that a StatefulDataLoader loaded into this worker, until the worker begins there.
         self._worker_bookmark: Bookmark | None = None
@@ -46,14 +47,17 @@ class StreamPosition:
     # The position
 
     @property
-    def world_size(self) -> int:
-        """The number of ranks that share the stream."""
-        return self._ranks.topology().world_size
+    def plan(self) -> StreamPlan:
+        """The plan of the stream on the ranks that share it now."""
+        world_size = self._ranks.topology().world_size
+        if self._plan is None or self._plan.world_size != world_size:
+            self._plan = StreamPlan(self._settings, world_size)
+        return self._plan
 
     @property
     def passes(self) -> Passes:
         """The passes of the stream."""
-        return Passes(self._config, self.world_size)
+        return self.plan.passes
 
     @property
     def start(self) -> Position:
@@ -74,13 +78,6 @@ class StreamPosition:
         """Return how many items a rank gets in a whole pass."""
         return self.passes.length(self._ranks.topology())
 
-    def config_at(self, position: Position) -> StreamSettings:
-        """Return the config with the weights that hold at a position."""
-        if position.weights is None:
-            return self._config
-        changes, served = weights_from_json(position.weights)
-        return replace(self._config, changed_weights=changes, served=served)
-
     def stats(self) -> dict[str, Any]:
         """Return the counts and times of the latest iterator, or of a loader's workers if they read later."""
         if self._shared.memory.by_worker and get_worker_info() is None and (workers := self._shared.counts.read()):
@@ -88,7 +85,7 @@ class StreamPosition:
         if self._progress is not None:
             return self._progress.stats()
         position = self.current
-        return IterationProgress(self.config_at(position), self.world_size, position, None).stats()
+        return IterationProgress(self.plan.under(position.weights), position, None).stats()
 
     def _bookmark(self) -> Bookmark:
         bookmark, progress = self._shared.get(), self._progress
@@ -113,11 +110,11 @@ class StreamPosition:
             self._shared.memory.whole = bookmark.ended
             if get_worker_info() is not None:
                 position = replace(position, skip=topology.worker)
-        config = self.config_at(position)
-        reader, items = make_items(config, position, topology)
-        progress = self._progress = IterationProgress(config, self.world_size, position, reader)
+        plan = self.plan.under(position.weights)
+        reader, items = make_items(plan, position, topology)
+        progress = self._progress = IterationProgress(plan, position, reader)
         if worker_bookmark is not None:
-            begin = position.sequence_index * (config.batch_size or 1) + position.rows_taken
+            begin = position.sequence_index * plan.step_rows + position.rows_taken
             begin = begin * topology.workers + position.skip
             number = bookmark.number
             items = _looked_ahead(items, lambda is_empty: self._shared.note_rest(topology, number, begin, is_empty))
@@ -141,7 +138,7 @@ class StreamPosition:
 
         def begin(position: Position) -> Iterator[Positioned]:
             progress.position = position
-            progress.reader, following = make_items(self.config_at(position), position, topology)
+            progress.reader, following = make_items(self.plan.under(position.weights), position, topology)
             return following
 
         def of_later_pass(before: int) -> Position:
@@ -154,7 +151,7 @@ class StreamPosition:
                 return loaded is None or shared.nothing_left()
             position = replace(progress.position, skip=0) if loaded is None else of_later_pass(0)
             alone = replace(topology, worker=0, workers=1)
-            return next(make_items(self.config_at(position), position, alone)[1], None) is None
+            return next(make_items(self.plan.under(position.weights), position, alone)[1], None) is None
 
         def rest() -> Iterator[Positioned]:
             found, following = list(islice(items, 1)), items
@@ -179,10 +176,10 @@ class StreamPosition:
     def save(self, batches: int | None) -> dict[str, Any]:
         """Return the state of the current position, or of the position ``batches`` after the start of ``iter()``."""
         if batches is not None:
-            return to_state(self._after(batches), self._config, self._ranks.topology())
-        counting = "" if self._config.sequential else "use state_dict(batches=n) after n batches, "
+            return to_state(self._after(batches), self.plan, self._ranks.topology())
+        counting = "" if self._settings.sequential else "use state_dict(batches=n) after n batches, "
         self.refuse_hidden(counting, ", or use torchdata's StatefulDataLoader")
-        return to_state(self.current, self._config, self._ranks.topology())
+        return to_state(self.current, self.plan, self._ranks.topology())
 
     def refuse_hidden(self, counting: str, last: str = "") -> None:
         """Raise ``StateError`` if a loader's workers handed out the latest items."""
@@ -196,24 +193,24 @@ class StreamPosition:
         """Raise ``StateError`` if ``call`` would count from an unknown position."""
         self._refuse_live(call)
         lines = f"stream.load_state_dict(stream.state_dict(batches=n)), then stream.{call}(...)"
-        counting = "" if self._config.sequential else f"after n batches of this pass, write {lines}; or "
+        counting = "" if self._settings.sequential else f"after n batches of this pass, write {lines}; or "
         self.refuse_hidden(counting, f" before {call}()")
 
     def _after(self, batches: int) -> Position:
         """Return the position ``batches`` after the start of ``iter()``; ``StateError`` if they cannot be counted."""
         batches = check_integer("batches", batches, least=0, most=MAX_STEPS)
-        config = self._config
-        if not config.counts_items:
+        settings = self._settings
+        if not settings.counts_items:
             raise StateError(
                 "a stage given to .apply() may drop items, so batches cannot be counted past it; iterate the stream "
                 "without workers, or use torchdata's StatefulDataLoader"
             )
-        if config.sequential:
+        if settings.sequential:
             raise StateError(
                 "batches of text, filters and best-fit packing cannot be counted in advance, since each lane has its own cursor; "
                 "iterate the stream without workers, or use torchdata's StatefulDataLoader"
             )
-        if config.batch_size is None:
+        if settings.batch_size is None:
             raise StateError(
                 "this stream gives single sequences, and batches that a DataLoader makes of them cannot be counted; add "
                 ".batch(size) to the stream and give the DataLoader batch_size=None, or use torchdata's StatefulDataLoader"
@@ -224,7 +221,7 @@ class StreamPosition:
 
     def _batches_after(self, position: Position, batches: int) -> Position:
         """Return the position that is ``batches`` (without `.batch`, sequences) after another, in the same pass."""
-        index = position.sequence_index + batches * (self._config.batch_size or 1) * self.world_size
+        index = position.sequence_index + batches * self.plan.step_size
         end = self.passes.bounds(position)[1]
         if end is not None:
             index = max(position.sequence_index, min(index, end))
@@ -235,7 +232,7 @@ class StreamPosition:
     def load(self, state: dict[str, Any]) -> None:
         self._refuse_live("load_state_dict")
         passes = self.passes
-        number, position, at_end = passes.pass_of(from_state(state, self._config, self._ranks.topology()))
+        number, position, at_end = passes.pass_of(from_state(state, self.plan, self._ranks.topology()))
         bookmark = self._bookmark()
         if (info := get_worker_info()) is None:
             self._move(bookmark.load(number, position, at_end), "load_state_dict")
@@ -249,7 +246,7 @@ class StreamPosition:
     def set_epoch(self, epoch: int) -> None:
         """Move to the start of a pass, or set the number of the pass of a loaded position."""
         epoch = check_integer("epoch", epoch, least=0, most=MAX_ROWS)
-        config, passes = self._config, self.passes
+        settings, passes = self._settings, self.passes
         if not passes.exist:
             say_once(
                 "set_epoch() changes nothing on a mix, which has no epochs; .take(n), before any .apply(), gives it passes "
@@ -257,9 +254,9 @@ class StreamPosition:
             )
             return
         self._refuse_live("set_epoch")
-        if epoch > 0 and config.epochs is not None and config.epochs > 1:
+        if epoch > 0 and settings.epochs is not None and settings.epochs > 1:
             raise ConfigError(
-                f"set_epoch({epoch}) on a stream with epochs={config.epochs}, where one pass reads all of them; use "
+                f"set_epoch({epoch}) on a stream with epochs={settings.epochs}, where one pass reads all of them; use "
                 "epochs=1, and set_epoch() chooses the epoch of each pass"
             )
         before = self._bookmark()
@@ -294,7 +291,7 @@ class StreamPosition:
         self._refuse_uncounted("skip")
         bookmark = self._bookmark()
         position = self.start if bookmark.ended else self.current
-        if self._config.sequential or not self._config.counts_items:
+        if self._settings.sequential or not self._settings.counts_items:
             self._move(bookmark.move(position), "skip")
             for _ in islice(self.iterate(), batches):
                 pass
@@ -306,26 +303,26 @@ class StreamPosition:
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the current position on."""
         self._refuse_uncounted("set_weights")
-        config, position = self._config, self.current
-        if not config.sources.is_mix:
+        settings, position = self._settings, self.current
+        if not settings.sources.is_mix:
             raise ConfigError("set_weights is for streams of pipeline.mix")
-        if config.stopping_strategy is not None:
+        if settings.stopping_strategy is not None:
             raise ConfigError(
-                f"the end of a mix with stopping_strategy={config.stopping_strategy!r} is counted from its first weights; state "
-                "changes in advance, as a schedule, or end the mix by .take(n)"
+                f"the end of a mix with stopping_strategy={settings.stopping_strategy!r} is counted from its first weights; "
+                "state changes in advance, as a schedule, or end the mix by .take(n)"
             )
-        lanes = stream_lanes(config, self.world_size)
+        lanes = self.plan.lane_count
         begin = -(-position.sequence_index // lanes) * lanes
-        before = self.config_at(position)
+        before = self.plan.under(position.weights)
         kept = tuple(change for change in before.changes if change[0] < begin or change[0] == before.changes[0][0])
         # As they act, since exact ones may take many digits.
-        rows = quotas(exact_weights(weights, list(config.sources.by_name)))
+        rows = quotas(exact_weights(weights, list(settings.sources.by_name)))
         changed = (*kept, (begin, {name: Fraction(count, PERIOD) for name, count in rows.items()}))
         written = weights_to_json(*self._without_early_changes(before, changed, position, lanes))
         self._move(self._bookmark().move(replace(position, weights=written)), "set_weights")
 
     def _without_early_changes(
-        self, before: StreamSettings, changed: Changes, position: Position, lanes: int
+        self, before: StreamPlan, changed: Changes, position: Position, lanes: int
     ) -> tuple[Changes, Served]:
         """Return the changes that a state keeps: the latest ones, and all since the beginning of a pass, which may be read again.
 
@@ -333,13 +330,13 @@ class StreamPosition:
         """
         read = self.passes.bounds(position)[0] if self.passes.exist else position.sequence_index
         first = len(changed) - _KEPT_CHANGES
-        while first > 0 and before.row_of_change(changed[first][0], lanes) * lanes > read:
+        while first > 0 and before.row_of_change(changed[first][0]) * lanes > read:
             first -= 1
         if first <= 0:
             return changed, before.served
-        mixture = before.mixture(lanes)
+        mixture = before.mixture()
         assert mixture is not None
-        row = before.row_of_change(changed[first][0], lanes)
+        row = before.row_of_change(changed[first][0])
         return changed[first:], [mixture.counts(row, lane) for lane in range(lanes)]
 
     def _move(self, bookmark: Bookmark, what: str, start: Position | None = None) -> None:
@@ -361,7 +358,7 @@ class StreamPosition:
                 iterator.moved_by = moved_by
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_progress": None, "_iterators": []}
+        return {**self.__dict__, "_plan": None, "_progress": None, "_iterators": []}
 
 
 def _looked_ahead(items: Iterator[Positioned], note: Callable[[bool], None]) -> Iterator[Positioned]:

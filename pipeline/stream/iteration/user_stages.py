@@ -28,12 +28,12 @@ class UserStages:
     """
 
     def __init__(
-        self, config: StreamSettings, start: Position, topology: Topology, epoch_of: Callable[[Position], int] | None
+        self, settings: StreamSettings, start: Position, topology: Topology, epoch_of: Callable[[Position], int] | None
     ) -> None:
         self.start = start
         self.topology = topology
         self.epoch_of = epoch_of
-        self.takes = config.takes
+        self.takes = settings.takes
         self.dropping: str | None = None  # a stage that yielded fewer or more items than it took
 
     def run(self, stages: tuple[Any, ...], first: int, items: Iterator[Positioned]) -> Iterator[Positioned]:

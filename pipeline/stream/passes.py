@@ -7,44 +7,52 @@ an indexed stream have the same number of steps. Pass ``e`` of an endless or a s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ...errors import ConfigError
-from ..lanes import NUMBERS
-from ..order import RankStep, Sequences
-from ..position import MAX_NUMBER, Position, Topology
-from ..settings import StreamSettings
-from ..stream_plan import sequential_lanes
+from ..errors import ConfigError
+from .lanes import NUMBERS
+from .order import RankStep, Sequences
+from .position import MAX_NUMBER, Position, Topology
+from .settings import StreamSettings
 
 
 class Passes:
     """The passes of a stream that ``world_size`` ranks share.
 
     If passes ``exist``, ``set_epoch`` can move the stream. A mix has no epochs, so it has passes only with ``take``.
-    An ``endless`` stream is ended neither by ``epochs`` nor by ``take``.
+    An ``endless`` stream is ended neither by ``epochs`` nor by ``take``. ``take_limit`` is the number of sequences of a pass
+    that ``take`` keeps. ``sequences`` and ``lanes`` are functions because their results may be missing or read data:
+    where epochs begin (None for a mix or a sequential stream, which has only epoch 0 here), and the number of lanes.
     """
 
-    def __init__(self, config: StreamSettings, world_size: int) -> None:
-        self._config = config
-        self._world_size = world_size
-        limits = [] if config.take is None else [config.take]
-        if config.take_batches is not None:
-            limits.append(config.take_batches * (config.batch_size or 1) * world_size)
-        if config.stopping_strategy is not None and config.layout is not None:
-            limits.append(config.end_of_mix)
-        self._take_limit = min(limits, default=None)  # sequences of a pass that `take` keeps
+    def __init__(
+        self,
+        settings: StreamSettings,
+        world_size: int,
+        *,
+        take_limit: int | None,
+        sequences: Callable[[], Sequences | None],
+        lanes: Callable[[], int],
+    ) -> None:
+        self._settings, self._world_size = settings, world_size
+        self._take_limit, self._find_sequences, self._count_lanes = take_limit, sequences, lanes
         # The sequences of a pass, if passes are runs of the endless stream.
-        self._run = None if config.sequential or config.epochs is not None else self._take_limit
-        self.exist = not config.sources.is_mix or self._take_limit is not None
-        self.bounded = config.epochs is not None or self._take_limit is not None
-        self.endless = not self.bounded and not config.takes
+        self._run = None if settings.sequential or settings.epochs is not None else take_limit
+        self.exist = not settings.sources.is_mix or take_limit is not None
+        self.bounded = settings.epochs is not None or take_limit is not None
+        self.endless = not self.bounded and not settings.takes
+        self.step_size = (settings.batch_size or 1) * world_size  # sequences of a global step
 
-    @cached_property
+    @property
     def _sequences(self) -> Sequences | None:
-        """Where epochs begin; None for a mix or a sequential stream, which has only epoch 0 here."""
-        return self._config.sequences()
+        return self._find_sequences()
+
+    @property
+    def _rank_period(self) -> int:
+        return self._world_size if self._settings.sequential else self._count_lanes()
 
     def bounds(self, position: Position) -> tuple[int, int | None]:
         """Return the first and the end sequence (exclusive; None: endless) of the pass of ``position``.
@@ -56,19 +64,19 @@ class Passes:
             return number * self._run, (number + 1) * self._run
         if sequences is None:
             return 0, self._take_limit
-        if self._config.epochs is None:
+        if self._settings.epochs is None:
             return sequences.first(number), None
         start = number * sequences.pass_size
         return start, start + min([sequences.labelled, *([] if self._take_limit is None else [self._take_limit])])
 
     def length(self, topology: Topology) -> int:
         """Return how many items a rank gets in a whole pass; ``TypeError`` if their number is unknown or the pass endless."""
-        config = self._config
-        if config.layout is None:
+        settings = self._settings
+        if settings.layout is None:
             raise TypeError("a stream has no len() before .pack() or .documents() says what an item is")
-        if not config.counts_items:
+        if not settings.counts_items:
             raise TypeError("a stream has no len() after .apply(): a stage of your own may drop or add items")
-        if config.sequential and config.epochs is not None:
+        if settings.sequential and settings.epochs is not None:
             raise TypeError(
                 "the len() of text, filters and best-fit packing is unknown before they are read; leave epochs out and bound "
                 "the stream with .take(n)"
@@ -76,7 +84,7 @@ class Passes:
         end = self.bounds(Position(0))[1]
         if end is None:
             raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
-        return item_count(config, 0, 0, end, topology)
+        return self.item_count(0, 0, end, topology)
 
     def step(self, number: int, position: Position) -> tuple[int, int, Position]:
         """Return the first sequence of global step ``number`` of a run, its number of sequences, and the start of its pass.
@@ -94,21 +102,16 @@ class Passes:
         at = begin.sequence_index + inside * size
         return at, min(size, begin.sequence_index + end - at), begin
 
-    @property
-    def step_size(self) -> int:
-        """The number of sequences of a global step."""
-        return (self._config.batch_size or 1) * self._world_size
-
     @cached_property
     def pass_steps(self) -> int | None:
         """The number of steps of a pass; None for an endless stream."""
         end = self.bounds(Position(0))[1]
-        return end if end is None else end // self.step_size if self._config.drop_last else -(-end // self.step_size)
+        return end if end is None else end // self.step_size if self._settings.drop_last else -(-end // self.step_size)
 
     @property
     def most_steps(self) -> int:
         """The number of steps that `step` accepts: those of one pass, or any number if there are more passes."""
-        if self.pass_steps is None or (self.pass_steps and self.exist and (self._config.epochs or 1) == 1):
+        if self.pass_steps is None or (self.pass_steps and self.exist and (self._settings.epochs or 1) == 1):
             return MAX_NUMBER
         return self.pass_steps
 
@@ -131,7 +134,7 @@ class Passes:
         if end is not None and (index >= end or inside >= (self.pass_steps or 0)):
             return None
         begin = start + inside * size
-        period = self._config.rank_period(self._world_size)
+        period = self._rank_period
         left = size if end is None else min(size, end - begin)
         return number * (self.pass_steps or 0) + inside, RankStep(begin, left, 0, self._world_size, period, start)
 
@@ -145,7 +148,7 @@ class Passes:
 
         A state that was saved under another ``take`` or number of ranks may be in another pass than it says.
         """
-        config, index = self._config, position.sequence_index
+        settings, index = self._settings, position.sequence_index
         if not self.bounded:
             return self.epoch(position), position, False
         if self._run:
@@ -153,37 +156,34 @@ class Passes:
             if end is not None and not start <= index <= end:
                 position = replace(position, pass_number=index // self._run)
         number, end = position.pass_number, self.bounds(position)[1]
-        reached = number if self._run else self.epoch(position) // (config.epochs or 1)
+        reached = number if self._run else self.epoch(position) // (settings.epochs or 1)
         is_read = end is not None and index > end
-        if config.sequential and config.epochs:  # only its lanes know where epochs end
+        if settings.sequential and settings.epochs:  # only its lanes know where epochs end
             is_read = reached > number and self._has_all_lanes(position)
-        if index == end or (is_read and config.sequential):
+        if index == end or (is_read and settings.sequential):
             return number, position, True
         number = reached if is_read else number  # a state under a larger `take` is in a later pass
         return number, replace(position, pass_number=number), False
 
     def epoch(self, position: Position) -> int:
         """Return the epoch of the next sequence, or in a sequential stream of the slowest lane."""
-        if self._config.sequential:
+        if self._settings.sequential:
             epochs = (epoch for cursor in (position.lanes or {}).values() for epoch in cursor[::NUMBERS])
-            return min(epochs, default=position.pass_number * (self._config.epochs or 1))
+            return min(epochs, default=position.pass_number * (self._settings.epochs or 1))
         return 0 if self._sequences is None else self._sequences.epoch(position.sequence_index)
 
     def all_ranks_know(self, position: Position) -> bool:
         """Say whether every rank finds the same pass in a loaded position. Lanes of an endless stream drift apart."""
-        known = not self._config.sequential or position.lanes is None or self.bounded
+        known = not self._settings.sequential or position.lanes is None or self.bounded
         return known or self._has_all_lanes(position)
 
     def _has_all_lanes(self, position: Position) -> bool:
-        return len(position.lanes or ()) == sequential_lanes(self._config, self._world_size).count
+        return len(position.lanes or ()) == self._count_lanes()
 
-
-def item_count(config: StreamSettings, pass_begin: int, start: int, end: int, topology: Topology) -> int:
-    """Return how many batches, or sequences without ``batch``, a rank gets from sequences ``start`` to ``end`` of a pass."""
-    left, step = max(0, end - start), (config.batch_size or 1) * topology.world_size
-    if config.batch_size is None:
-        whole, rest = divmod(left, step)
-        period = config.rank_period(topology.world_size)
-        last = RankStep(end - rest, rest, topology.rank, topology.world_size, period, pass_begin)
-        return whole + len(last)
-    return left // step if config.drop_last else -(-left // step)
+    def item_count(self, pass_begin: int, start: int, end: int, topology: Topology) -> int:
+        """Return how many batches, or sequences without ``batch``, a rank gets from sequences ``start`` to ``end`` of a pass."""
+        whole, rest = divmod(max(0, end - start), self.step_size)
+        if self._settings.batch_size is None:
+            rank, ranks = topology.rank, topology.world_size
+            return whole + len(RankStep(end - rest, rest, rank, ranks, self._rank_period, pass_begin))
+        return whole + (rest > 0 and not self._settings.drop_last)
