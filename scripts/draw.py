@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipeline.builder.counts.build_stats import BuildStats, FunnelRow, funnel
-from pipeline.builder.stages.registry import changes
+from pipeline.builder.report.funnel import FunnelRow, funnel
 from pipeline.shards.manifest import Manifest
 from pipeline.stream.order import Blocks, RankStep, Sequences, Shuffle
 
@@ -83,8 +82,7 @@ def group(row: FunnelRow) -> str:
 
 def draw_build(manifest: Manifest) -> str:
     """Draw the documents and tokens of a dataset that are left after each group of rules and stages."""
-    stats = BuildStats.from_json(manifest.counts)
-    first, *removed, _kept = funnel(stats, changes(stats))
+    first, *removed, _kept = funnel(manifest.counts)
     groups: dict[str, tuple[int, int]] = {}
     for row in removed:
         documents, tokens = groups.get(group(row), (0, 0))

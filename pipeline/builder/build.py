@@ -21,8 +21,7 @@ from ..shards.manifest import Manifest
 from ..signals import reraise_swallowed_signals
 from ..text.storage.in_memory import can_be_read_again, is_in_memory, materialize, materialized, split_inputs
 from ..text.storage.input_file import InputFile
-from .build_manifest import gather_stats, make_manifest, publish, write_beside_shards, write_run
-from .counts.build_stats import funnel
+from .build_manifest import gather_counts, make_manifest, publish, write_beside_shards, write_run
 from .engines.local import UNIT_TRIES
 from .engines.options import EngineOptions
 from .inputs import read_a_byte
@@ -41,7 +40,7 @@ from .plan import make_plan
 from .recipe import Recipe, Settings
 from .references import resolve
 from .report.console import print_table
-from .stages.registry import changes, editing_stages, stages_to_run
+from .stages.registry import editing_stages, stages_to_run
 from .stages.stage import Run
 from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import MATERIALIZED_NAME, Workspace
@@ -231,17 +230,15 @@ def _run_stages(run: Run, after_stage: Callable[[str], object], facts: Mapping[s
             raise
         after_stage(stage.name)
     with _timed(run, "finish"):
-        stats = gather_stats(workspace)
-        manifest = make_manifest(workspace, stats)
-        rows = funnel(stats, changes(stats))
-        manifest = write_beside_shards(workspace, manifest, rows)
+        manifest = make_manifest(workspace, gather_counts(workspace))
+        manifest = write_beside_shards(workspace, manifest)
     seconds["total"] = sum(seconds.values())
     write_run(
         workspace, manifest, seconds, {**facts, "retries": run.retries, **({"nodes": run.nodes} if run.nodes else {})}
     )
     publish(workspace, manifest)
     if not run.progress.quiet:
-        print_table(manifest, rows, seconds)
+        print_table(manifest, seconds)
     return manifest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,11 +28,12 @@ from ..shards.manifest import (
     FileInfo,
     Manifest,
 )
+from ..shards.verify.balance import imbalances
 from ..text.tokens.tokenizer_files import CONFIG_NAME
 from ..version import PACKAGES, __version__
 from .build_tokenizer import load_build_tokenizer
 from .counts.attribution import ATTRIBUTION_NAME, attributed, merged
-from .counts.build_stats import BuildStats, FunnelRow
+from .counts.build_stats import BuildStats
 from .counts.sums import Counts
 from .outcome import KEPT
 from .partitions.checksums import whole_hashes
@@ -72,19 +73,21 @@ RESULTS = (  # patterns of everything that a build or a redaction writes into a 
 )
 
 
-def gather_stats(workspace: Workspace) -> BuildStats:
-    """Return the counts of all stages. Raises ``BuildError`` unless they add up: no document may disappear."""
+def gather_counts(workspace: Workspace) -> dict[str, Any]:
+    """Return the counts of the manifest. Raises ``BuildError`` unless they add up: no document may disappear."""
     counts = Counts.sum(partition.counts for partition in partitions(workspace))
     counts.update(load_counts(workspace))
-    stats = BuildStats.of(counts)
+    stats, own = BuildStats.of(counts), dict[str, Any]()
     for stage in wanted_stages(workspace.plan.recipe):
-        stage.count(workspace, stats)
+        own |= stage.count(workspace, counts, stats)
     stats.samples = take_samples(workspace).shown()
-    stats.check()
-    return stats
+    gathered = stats.to_json() | {name: count for name, count in own.items() if count}
+    for imbalance in imbalances(gathered):
+        raise BuildError(f"{imbalance}: this is a fault of the builder, not of the input; please report it")
+    return gathered
 
 
-def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
+def make_manifest(workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
     """Write the table of extents, and return the manifest that names it.
 
     Both are the same for any time, place, speed and number of workers.
@@ -92,9 +95,9 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
     plan, tokenizer, splits = workspace.plan, load_build_tokenizer(workspace), read_splits(workspace)
     documents = sum(split.documents for split in splits.values())
     tokens = sum(split.tokens for split in splits.values())
-    if (documents, tokens) != (stats.kept, stats.tokens):
+    if (documents, tokens) != (counts["kept"], counts["tokens"]):
         raise BuildError(
-            f"shards hold {documents} documents of {tokens} tokens, but {stats.kept} of {stats.tokens} were counted: "
+            f"shards hold {documents} documents of {tokens} tokens, but {counts['kept']} of {counts['tokens']} were counted: "
             "a fault of the builder"
         )
     dtype = np.dtype(tokenizer.dtype).str
@@ -107,7 +110,7 @@ def make_manifest(workspace: Workspace, stats: BuildStats) -> Manifest:
         extents=write_table(workspace.output, tables, dtype),
         recipe={"settings": dict(plan.settings), "definitions": json.loads(json.dumps(plan.definitions))},
         inputs=_inputs(workspace),
-        counts=stats.to_json(),
+        counts=dict(counts),
     )
 
 
@@ -118,11 +121,8 @@ def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
     return [item.described() | {"sha256": digest} for item, digest in zip(inputs, hashes, strict=True)]
 
 
-def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence[FunnelRow]) -> Manifest:
-    """Write the files beside the shards, except the manifest. Return the manifest with these files.
-
-    ``rows`` are the funnel that the report shows.
-    """
+def write_beside_shards(workspace: Workspace, manifest: Manifest) -> Manifest:
+    """Write the files beside the shards, except the manifest. Return the manifest with these files."""
     recipe, output = workspace.plan.recipe, workspace.output
     load_build_tokenizer(workspace).save(output)
     if recipe.dedup and recipe.keep_signatures:
@@ -132,7 +132,7 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest, rows: Sequence
         counted = (read_json(attribution_path(workspace, info.name)) for info in manifest.shards)
         write_json(output / ATTRIBUTION_NAME, merged(counted))
     counts = Counts.sum(partition.counts for partition in partitions(workspace))
-    write_report(output, manifest, rows, counts.nearest)
+    write_report(output, manifest, counts.nearest)
     files = [FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists()]
     if recipe.keep_texts is not None:
         files += [texts_entry(workspace, info.name) for info in manifest.shards]

@@ -171,12 +171,13 @@ def _why_nothing_is_kept(manifest: Manifest) -> str:
     """Return how many documents were read, and how many each rule or stage dropped."""
     from pipeline.builder.counts.build_stats import BuildStats
     from pipeline.builder.counts.sums import descending
-    from pipeline.builder.stages.registry import changes
+    from pipeline.builder.stages.registry import sections
 
     stats = BuildStats.from_json(manifest.counts)
     files = f"{len(manifest.inputs):,} input file{'s' * (len(manifest.inputs) != 1)}"
     read = f"no document was kept of {stats.read:,} that were read from {files}"
-    drops = [f"{change.what}: {change.documents:,}" for change in changes(stats) if change.documents > 0]
+    changes = [change for section in sections(manifest.counts) for change in section.changes]
+    drops = [f"{change.what}: {change.documents:,}" for change in changes if change.documents > 0]
     bad = [f"unreadable ({reason}): {number:,}" for reason, number in descending(stats.bad)]
     if not stats.read:
         size = sum(item["bytes"] for item in manifest.inputs)

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 import pipeline
-from pipeline.builder.counts.build_stats import BuildStats, funnel
+from pipeline.builder.counts.build_stats import BuildStats
 from pipeline.builder.recipe import command_line
 from pipeline.builder.report.console import make_page, make_table, print_counts
+from pipeline.builder.report.funnel import funnel
 from pipeline.builder.report.html import group_rows
-from pipeline.builder.stages.registry import changes
 from pipeline.errors import ConfigError, ManifestError
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest, ShardInfo
@@ -84,7 +84,7 @@ def glance(directory: str, manifest: Manifest) -> None:
     )
     page.print(f"{vocabulary}, end of text {tokenizer['eos_id']}, stored as {manifest.token_dtype}\n", markup=False)
     stats = BuildStats.from_json(manifest.counts)
-    print_counts(page, manifest, funnel(stats, changes(stats)) if stats.characters else [])
+    print_counts(page, manifest, funnel(manifest.counts) if stats.characters else [])
     for kind, groups in (("source", stats.by_source), ("language", stats.by_language)):
         table = make_table(kind, "read", "kept", "tokens")
         for row in group_rows(groups, _MOST_GROUPS):

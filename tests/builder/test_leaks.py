@@ -11,8 +11,8 @@ import pytest
 
 import pipeline
 from filters.words import words
-from pipeline.builder.report.console import leaks_text
 from pipeline.builder.stages import leaks
+from pipeline.builder.stages.leaks import leaks_text
 from pipeline.finished.documents import DatasetDocuments
 from tests.helpers.builds import digests, run_plain, write_jsonl
 from tests.helpers.corpus import WORDS

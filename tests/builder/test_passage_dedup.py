@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from filters.measures.length import words as count_words
 from filters.text_view import Page
 from filters.words import words as words_of
-from pipeline.builder.counts.build_stats import BuildStats, funnel
 from pipeline.builder.dedup.key_tables import (
     KeyTables,
     count_buckets,
@@ -40,7 +39,7 @@ from pipeline.builder.dedup.word_runs import (
     window_hashes,
 )
 from pipeline.builder.limits import Limits
-from pipeline.builder.stages.registry import changes
+from pipeline.builder.report.funnel import funnel
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
@@ -299,8 +298,7 @@ def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action:
     lines = rejected(tmp_path / "out") if reasons else []
     assert [line["reason"] for line in lines] == reasons
     assert lines == [] or lines[-1]["text"] == texts[1]
-    stats = BuildStats.from_json(manifest.counts)
-    what = next(row.what for row in funnel(stats, changes(stats)) if "passages" in row.what)
+    what = next(row.what for row in funnel(manifest.counts) if "passages" in row.what)
     where = "cut from 1 documents: " if action == "cut" else "in 2 documents: "
     assert what == f"{where}2 passages that occur earlier"
 

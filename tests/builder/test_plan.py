@@ -14,7 +14,6 @@ import pytest
 
 import pipeline.builder.stages
 from pipeline.atomic import write_json
-from pipeline.builder.counts.build_stats import BuildStats
 from pipeline.builder.engines.local import progress_to
 from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.inputs import Input
@@ -25,7 +24,7 @@ from pipeline.builder.partitions.partition import PARTITIONS, Partition, partiti
 from pipeline.builder.partitions.unit_records import UnitRecords
 from pipeline.builder.plan import Plan, make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.stages.registry import STAGES, changes
+from pipeline.builder.stages.registry import STAGES, sections
 from pipeline.builder.stages.stage import Run, Step, once
 from pipeline.builder.stages.survivors import drop, drops_path, outcomes, survives
 from pipeline.builder.work.workspace import Workspace
@@ -203,13 +202,14 @@ def touch(path: Path) -> None:
 
 
 def test_the_rows_of_the_report_stand_in_the_order_of_the_stages() -> None:
-    stats = BuildStats(
-        dropped={"words": 1, "max_tokens": 9, "words_left": 3, "own:rule": 2},
-        duplicates={"exact": 4, "near": 5},
-        duplicate_characters={"exact": 40, "near": 50},
-        added={"own:halves": 6},
-    )
-    assert [(change.what, change.documents) for change in changes(stats)] == [
+    counts = {
+        "dropped": {"words": 1, "max_tokens": 9, "words_left": 3, "own:rule": 2},
+        "duplicates": {"exact": 4, "near": 5},
+        "duplicate_characters": {"exact": 40, "near": 50},
+        "added": {"own:halves": 6},
+    }
+    changes = [change for section in sections(counts) for change in section.changes]
+    assert [(change.what, change.documents) for change in changes] == [
         ("added by own:halves", -6),
         ("dropped by own:rule", 2),
         ("dropped by words", 1),

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from filters.measures.length import words
 from filters.text_view import Page
 from filters.unicode_classes import SPACES
-from pipeline.builder.counts.build_stats import BuildStats, funnel
 from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, passage_lines, remove_passages, split
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.stages.registry import changes
+from pipeline.builder.report.funnel import funnel
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
 from tests.helpers import interpreters
@@ -161,8 +160,7 @@ def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(
     assert "without" in samples["words_left"][0]["reason"]
     assert samples["cut as repeated"][0]["reason"].endswith("found earlier in the corpus")
     page = (tmp_path / "out/report.html").read_text()
-    stats = BuildStats.from_json(counts)
-    said = next(row.what for row in funnel(stats, changes(stats)) if row.what.startswith("cut"))
+    said = next(row.what for row in funnel(counts) if row.what.startswith("cut"))
     lines = f"{counts['repeats']['lines']:,} lines that occur earlier"
     assert said == f"cut from {counts['repeats']['documents']:,} documents: {lines}"
     assert said in page

@@ -104,14 +104,14 @@ Languages | read | dropped | duplicates | kept | tokens | en | 19 | 3 | 2 | 14 |
 Lengths and clusters | Kept documents. | tokens a document | 1 from 128 to 255 | 6 from 256 to 511 | 6 from 512 to \
 1,023 | 1 from 1,024 to 2,047 | 128 | 512 | 2,047 | documents a duplicate cluster | 13 from 1 to 1 | 1 from 2 to 3 | \
 1 | 2 | 3
-Clusters of near duplicates | One text of each stays, and the others were dropped for it. | documents in a cluster | \
-clusters | documents | 3 to 4 | 1 | 3
 Rules | The rule that drops most is first. A histogram shows how many documents have which value; heights are square \
 roots of the numbers. Dashed lines are limits, and documents in the orange are dropped. “At the limit” shows the \
 texts whose values are nearest to it. | words | drops 2 | the number of words; | kept: 10 to 400 | 10 | 400 | 1 from \
 0 to 20 | 1 from 20 to 40 | 2 from 40 to 60 | 3 from 60 to 80 | 2 from 80 to 100 | 1 from 100 to 120 | 3 from 120 to \
 140 | 1 from 140 to 160 | 1 from 180 to 200 | 3 from 300 to 320 | 1 from 780 to 800 | 0 | 400 | 800+
-Cut from documents | lines that occur earlier | 5 | characters of these | 330 | documents they were cut from | 5"""
+Cut from documents | lines that occur earlier | 5 | characters of these | 330 | documents they were cut from | 5
+Clusters of near duplicates | One text of each stays, and the others were dropped for it. | documents in a cluster | \
+clusters | documents | 3 to 4 | 1 | 3"""
 
 
 def test_all_that_the_page_tells_of_counts(tmp_path: Path) -> None:

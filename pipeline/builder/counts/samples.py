@@ -22,8 +22,6 @@ from ...text.judging import Drop
 
 SAMPLES = 5  # texts shown of each outcome
 SAMPLE_CHARACTERS, ID_CHARACTERS = 600, 200  # shown of each text and each id
-# Kinds of records that show what was cut.
-CUT_ITEMS, CUT_LINES, CUT_PASSAGES = "cut_items", "cut_lines", "cut_passages"
 _NEAREST = 2  # texts shown on each side of a rule
 _NEAREST_CHARACTERS = 300  # shown of each of these texts
 
@@ -31,8 +29,7 @@ _NEAREST_CHARACTERS = 300  # shown of each of these texts
 class Sample(TypedDict, total=False):
     """A text to show, and its origin. ``line`` counts from the start of the ``span`` if there is one.
 
-    ``kind`` is the outcome, or `CUT_ITEMS`, `CUT_LINES` or `CUT_PASSAGES` if ``text`` is what was cut. ``hash`` is of the whole
-    text.
+    ``kind`` is the outcome, or begins with ``cut_`` if ``text`` is what was cut. ``hash`` is of the whole text.
     """
 
     id: str
@@ -57,26 +54,6 @@ class NearText(TypedDict):
     id: str
     file: str
     text: str
-
-
-class RepeatedPassage(TypedDict):
-    """A passage of ``words`` words that occurs ``count`` times, and the document in which it occurs first."""
-
-    count: int
-    words: int
-    text: str
-    id: str
-    file: str
-    line: int
-
-
-class ContaminatedItem(TypedDict):
-    """An item of an evaluation set that documents hold: their number, the longest shared run of words, the greatest share."""
-
-    item: str
-    documents: int
-    run: int
-    share: float
 
 
 class Samples:

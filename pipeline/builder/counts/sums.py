@@ -42,9 +42,7 @@ class Counts:
         cut, WHAT / edited, TRANSFORM           lines that were cut; documents that a transform edited
         added, TRANSFORM                        n - 1 for each document that became n
         added to, SOURCE, LANGUAGE              these added documents, by source and language
-        repeats, WHAT                           the counts of line dedup
-        passages, WHAT                          the counts of the stage that cuts passages
-        contamination, WHAT                     documents that hold items of evaluation sets and were cut or marked
+        NAME, WHAT                              other counts of a stage, under a name that the stage chooses
         read characters / records               characters before any edit; records, the bad ones too
 
     >>> counts, more = Counts(), Counts()

@@ -11,10 +11,11 @@ import orjson
 from numpy.typing import NDArray
 
 from ...errors import BuildError
+from ...shards.manifest import REJECTED_NAME
 from ...text.document import BadRecord, Document
 from ...text.fields import MISFIT, parse_fields
 from ...text.hashes import text_hash, text_hashes
-from ..counts.samples import Sample
+from ..counts.samples import Sample, Samples, sample_keys
 from ..dedup.minhash import MinHasher
 from ..dedup.segments import Passages
 from ..recipe import Recipe
@@ -218,6 +219,39 @@ def rejected_line(
     line: Sample = {"id": document.id, "file": document.file, "line": document.line, "kind": kind, "reason": reason}
     line |= {"hash": text_hash(document.text), "text": document.text if text is None else text}
     return line | {"span": span, "part": document.part}
+
+
+class RejectedFile:
+    """Writes the documents of a partition that a stage drops or cuts: to samples and, if the recipe asks, to rejected.jsonl."""
+
+    def __init__(self, directory: Path, recipe: Recipe, samples: Samples) -> None:
+        self._path, self._recipe, self._samples = directory / REJECTED_NAME, recipe, samples
+
+    def __enter__(self) -> RejectedFile:
+        self._file = open(self._path, "wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(
+        self,
+        row: PassedDocument,
+        kind: str,
+        reason: str,
+        text: str | None = None,
+        *,
+        title: str = "",
+        is_kept: bool = False,
+    ) -> None:
+        """Add a document, or the ``text`` that is cut from it. Its samples have a ``title``, the kind by default.
+
+        A document that ``is_kept`` whole is only a sample.
+        """
+        line = rejected_line(row, row.span, kind, reason, text)
+        self._samples.add(title or kind, sample_keys([line["text"]], self._recipe.seed)[0], line)
+        if self._recipe.keep_rejected and not is_kept:
+            write_line(self._file, line)
 
 
 def write_line(file: IO[bytes], value: Mapping[str, object]) -> None:

@@ -1,5 +1,6 @@
 """Shows the counts of a build.
 
+funnel.py    documents read, what each stage removed or added, documents kept
 rejected.py  rejected.jsonl, and the samples of the report
 html.py      report.html
 template.py  the page that html.py fills

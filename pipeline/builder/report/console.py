@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...shards.manifest import Manifest
-from ..counts.build_stats import BuildStats, DamagedFile, FunnelRow, size_classes
+from ..counts.build_stats import BuildStats, DamagedFile
 from ..counts.sums import descending
+from ..stages.registry import sections
+from .funnel import FunnelRow, funnel
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,13 +66,7 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
         mean = split.tokens / max(1, split.documents)
         splits.add_row(name, *(f"{n:,.0f}" for n in (split.documents, split.tokens, mean, len(split.shards))))
     page.print(*([table, ""] if table.rows else []), splits, sep="\n")
-    more = [
-        f"{n:,}  cut: {kind} that occur earlier" for kind in ("lines", "paragraphs") if (n := counts.repeats.get(kind))
-    ]
-    if classes := size_classes(counts.near_cluster_sizes):
-        listed = ", ".join(f"{clusters:,} of {sizes}" for sizes, clusters, _ in classes)
-        more.append(f"{sum(row[1] for row in classes):,}  clusters of near duplicates; by documents: {listed}")
-    more += [leaks_text(counts.leaks)] if counts.leaks else []
+    more = [line for section in sections(manifest.counts) for line in section.lines]
     warnings = [] if counts.kept or not rows else ["no document was kept; the dataset is complete and empty"]
     warnings += [f"{damage_text(counts.damaged)}; report.html names them"] if counts.damaged else []
     warnings += counts.notes
@@ -86,11 +82,11 @@ def print_counts(page: Console, manifest: Manifest, rows: Sequence[FunnelRow]) -
         page.print(f"warning: {warning}", style="red", markup=False, soft_wrap=True)
 
 
-def print_table(manifest: Manifest, rows: Sequence[FunnelRow], seconds: Mapping[str, float]) -> None:
+def print_table(manifest: Manifest, seconds: Mapping[str, float]) -> None:
     """Print on stderr the counts of a build and its times."""
     counts, total = manifest.counts, max(1e-9, seconds["total"])
     page = make_page(stderr=True)
-    print_counts(page, manifest, rows)
+    print_counts(page, manifest, funnel(counts))
     page.print(f"\n{seconds['total']:.1f} s: {times_text(seconds)}", soft_wrap=True)
     page.print(f"{counts['read'] / total:,.0f} documents/s, {counts['characters'] / 1e6 / total:.1f} M characters/s")
 
@@ -107,19 +103,6 @@ def times_text(seconds: Mapping[str, float]) -> str:
     parts = [f"{name} {shown[name]:.1f}" for name in sorted(shown, key=shown.__getitem__, reverse=True)]
     others = sum(stages.values()) - sum(shown.values())
     return ", ".join([*parts, f"others {others:.1f}"] if others >= 0.05 else parts)
-
-
-def leaks_text(leaks: Mapping[str, int]) -> str:
-    """Return how much of validation is in training.
-
-    >>> print(leaks_text({"documents": 100, "of": 900, "equal": 0, "mostly": 2, "words": 5000, "shared_words": 175}))
-    3.5% of the words of val are in runs of 13 words that train has; 100 of its 900 documents were compared: 0 equal one of train, 2 have 80% of their words or more there
-    """  # noqa: E501
-    drawn = f"{leaks['documents']:,} of its {leaks['of']:,} documents were compared"
-    return (
-        f"{leaks['shared_words'] / max(1, leaks['words']):.1%} of the words of val are in runs of 13 words that train has; "
-        f"{drawn}: {leaks['equal']:,} equal one of train, {leaks['mostly']:,} have 80% of their words or more there"
-    )
 
 
 def damage_text(damaged: Sequence[DamagedFile]) -> str:

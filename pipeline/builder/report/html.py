@@ -20,26 +20,27 @@ from filters.rules.rule import limits_text
 
 from ...atomic import atomic_file
 from ...shards.manifest import REPORT_NAME, Manifest
-from ..counts.build_stats import BuildStats, FunnelRow, Group, size_classes
+from ..counts.build_stats import BuildStats, Group
 from ..counts.samples import SAMPLE_CHARACTERS, NearestTexts, Sample
 from ..counts.sums import Histogram, descending
 from ..dedup.decontaminate import describe_short
 from ..recipe import command_line
-from .console import damage_text, leaks_text
+from ..stages.registry import sections
+from .console import damage_text
+from .funnel import FunnelRow, funnel
 from .template import FIGURE, PAGE
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 _Parts = list[tuple[str, bool]]  # the parts of a text, and whether each is marked
-_ITEMS = 200  # of evaluation sets, shown
 _HEIGHT = 60  # of a histogram, in units of its drawing; it is 100 wide, so that positions are percents
 
 
-def write_report(output: Path, manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts) -> None:
+def write_report(output: Path, manifest: Manifest, nearest: NearestTexts) -> None:
     """Write ``report.html`` into a dataset directory."""
     with atomic_file(output / REPORT_NAME) as file:
-        file.write(render(manifest, rows, nearest).encode("utf-8", "replace"))
+        file.write(render(manifest, nearest).encode("utf-8", "replace"))
 
 
 @cache
@@ -52,9 +53,9 @@ def _page() -> Template:
     return environment.from_string(FIGURE + PAGE)
 
 
-def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts) -> str:
-    """Return the page; ``rows`` are the funnel of the build, ``nearest`` the texts nearest to the limits."""
-    stats, recipe = BuildStats.from_json(manifest.counts), manifest.recipe
+def render(manifest: Manifest, nearest: NearestTexts) -> str:
+    """Return the page; ``nearest`` are the texts nearest to the limits."""
+    stats, recipe, shown = BuildStats.from_json(manifest.counts), manifest.recipe, sections(manifest.counts)
     rules = {rule["name"]: rule for rule in recipe["definitions"]["rules"]["rules"]}
     groups = [("Languages", group_rows(stats.by_language))]
     if set(stats.by_source) != {""}:
@@ -67,13 +68,12 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
         and manifest.tokenizer["name"] != f"train:{manifest.tokenizer['vocab_size']}",
         fingerprint=manifest.fingerprint,
         cards=_cards(stats),
-        funnel=_bars(rows),
+        funnel=_bars(funnel(manifest.counts)),
         bad=descending(stats.bad),
         notes=stats.notes,
         damaged=stats.damaged,
         damage=damage_text(stats.damaged),
         too_short=describe_short(short) if (short := recipe["definitions"].get("too_short")) else "",
-        leaks=leaks_text(stats.leaks) if stats.leaks else "",
         splits=sorted(manifest.splits.items()),
         groups=groups,
         added=bool(stats.added),
@@ -89,11 +89,9 @@ def render(manifest: Manifest, rows: Sequence[FunnelRow], nearest: NearestTexts)
             }
             for name, number in descending({name: stats.dropped.get(name, 0) for name in stats.histograms})
         ],
-        cut=_cut(stats),
-        contaminated=stats.contaminated_items[:_ITEMS],
-        contaminated_number=len(stats.contaminated_items),
-        repeated=stats.repeated_passages,
-        near_clusters=size_classes(stats.near_cluster_sizes),
+        about_splits=[each for section in shown for each in section.about_splits],
+        cuts=[each for section in shown for each in section.cuts],
+        tables=[each for section in shown for each in section.tables],
         samples=_samples(stats),
         command=command_line(recipe["settings"], [item["source"] for item in manifest.inputs]),
         recipe=sorted(recipe["settings"].items()),
@@ -113,29 +111,6 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
         (f"{duplicates:,}", f"duplicates, {share(duplicates, stats.passed_filters):.1%} of what passed"),
         (f"{sum(stats.bad.values()):,}", "unreadable records"),
     ]
-
-
-def _cut(stats: BuildStats) -> list[tuple[str, int]]:
-    """Return counts of cuts: lines by rule, documents edited by transforms, and passages that occur earlier in the corpus."""
-    repeats = stats.repeats
-    named = [(f"{name} that occur earlier", repeats[name]) for name in ("lines", "paragraphs") if name in repeats]
-    if named:
-        named += [
-            ("characters of these", repeats["characters"]),
-            ("documents they were cut from", repeats["documents"]),
-        ]
-    if passages := stats.passages:
-        named += [
-            ("passages that occur earlier", passages["passages"]),
-            ("words of these passages", passages["words"]),
-            ("documents that have them", passages["documents"]),
-            ("documents they were cut from and that were kept", passages["cut"]),
-        ]
-    named += [
-        (f"documents {kind} as contaminated", n) for kind, n in stats.contamination.items() if kind != "characters"
-    ]
-    edited = [(f"documents edited by {name}", number) for name, number in descending(stats.edited)]
-    return descending(stats.cut) + edited + named
 
 
 def _samples(stats: BuildStats) -> list[tuple[str, int | None, list[dict[str, Any]]]]:

@@ -94,7 +94,7 @@ document</th><th class="n">shards</th></tr>
 <td class="n">{{ split.tokens|whole }}</td>
 <td class="n">{{ "{:,.0f}".format(split.tokens / [split.documents, 1]|max) }}</td>
 <td class="n">{{ split.shards|length }}</td></tr>{% endfor %}</table>
-{% if leaks %}<p>{{ leaks }}.</p>{% endif %}</div>
+{% for each in about_splits %}<p>{{ each }}.</p>{% endfor %}</div>
 
 {% for title, rows in groups %}<h2>{{ title }}</h2>
 <div class="panel"><table class="bars" style="--columns:{{ 6 if added else 5 }}">
@@ -112,36 +112,21 @@ width="{{ row.width }}" height="8"/><rect class="kept" x="0" y="0" width="{{ row
 <h2>Lengths and clusters</h2><p class="soft">Kept documents.</p><div class="grid">
 {% for plot in shapes %}{{ figure(plot) }}{% endfor %}</div>
 
-{% if near_clusters %}<h2>Clusters of near duplicates</h2>
-<p class="soft">One text of each stays, and the others were dropped for it.</p>
-<div class="panel"><table><tr><th>documents in a cluster</th><th class="n">clusters</th><th class="n">documents</th></tr>
-{% for sizes, clusters, documents in near_clusters %}<tr><td>{{ sizes }}</td><td class="n">{{ clusters|whole }}</td>
-<td class="n">{{ documents|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
-
 {% if plots %}<h2>Rules</h2><p class="soft">The rule that drops most is first. A histogram shows how many documents have
 which value; heights are square roots of the numbers. Dashed lines are limits, and documents in the orange are dropped.
 &ldquo;At the limit&rdquo; shows the texts whose values are nearest to it.</p>
 <div class="grid">{% for plot in plots %}{{ figure(plot) }}{% endfor %}</div>{% endif %}
 
-{% if cut %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cut %}<tr><td>{{ reason }}</td>
+{% if cuts %}<h2>Cut from documents</h2><div class="panel"><table>{% for reason, number in cuts %}<tr><td>{{ reason }}</td>
 <td class="n">{{ number|whole }}</td></tr>{% endfor %}</table></div>{% endif %}
 
-{% if contaminated %}<h2>Items of evaluation sets</h2><p class="soft">The items that documents hold, the first
-{{ contaminated|length }} of {{ contaminated_number|whole }}: how many documents hold each, the longest run of words that one
-of them shares with it, and the greatest share of the item that one has.</p>
-<div class="panel"><table><tr><th class="n">documents</th><th class="n">words in a row</th><th class="n">share</th>
-<th>item</th></tr>
-{% for row in contaminated %}<tr><td class="n">{{ row.documents|whole }}</td><td class="n">{{ row.run|whole }}</td>
-<td class="n">{{ row.share|percent }}</td><td><code>{{ row.item }}</code></td></tr>
-{% endfor %}</table></div>{% endif %}
+{% for each in tables %}<h2>{{ each.title }}</h2><p class="soft">{{ each.about }}</p>
+<div class="panel"><table><tr>{% for head in each.heads %}
+<th{% if each.rows[0][loop.index0] is number %} class="n"{% endif %}>{{ head }}</th>{% endfor %}</tr>
+{% for row in each.rows %}<tr>{% for value in row %}{{ cell(value) }}{% endfor %}</tr>
+{% endfor %}</table></div>
 
-{% if repeated %}<h2>Repeated passages</h2><p class="soft">The passages that occur most, and the document in which each is
-first. Up to 600 characters of each are shown.</p>
-<div class="panel"><table><tr><th class="n">times</th><th class="n">words</th><th>passage</th></tr>
-{% for row in repeated %}<tr><td class="n">{{ row.count|whole }}</td><td class="n">{{ row.words|whole }}</td>
-<td><p class="soft"><code>{{ row.id }}</code> {{ row.file }}, line {{ row.line|whole }}</p><pre>{{ row.text }}</pre></td></tr>
-{% endfor %}</table></div>{% endif %}
-
+{% endfor %}
 <h2>Samples</h2><p class="soft">A few documents of each outcome, with up to 600 characters of each. The hash of
 a text chooses it. A near duplicate is beside the text that is kept, from their first difference on.</p>
 {% for outcome, number, rows in samples %}<details{{ " open" if outcome == "kept" }}><summary>{{ outcome }}{% if number is
@@ -165,7 +150,16 @@ not none %} <span class="soft">{{ number|whole }}</span>{% endif %}</summary>
 </main></body></html>
 """
 
-FIGURE = """{% macro marked(parts) %}
+FIGURE = """{% macro cell(value) %}
+{% if value is float %}
+<td class="n">{{ value|percent }}</td>{% elif value is integer %}
+<td class="n">{{ value|whole }}</td>{% elif value is mapping %}
+<td><p class="soft"><code>{{ value.id }}</code> {{ value.file }}, line {{ value.line|whole }}</p>
+<pre>{{ value.text }}</pre></td>{% elif value.is_code %}
+<td><code>{{ value }}</code></td>{% else %}
+<td>{{ value }}</td>{% endif %}{% endmacro %}
+
+{% macro marked(parts) %}
 {% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}
 {% endmacro %}
 {% macro at(x, label) %}<span style="left:{{ x }}%;transform:translateX(-{{ x }}%)">{{ label }}</span>{% endmacro %}

@@ -1,6 +1,7 @@
 """The stages of a build. Each calls a function for each partition, and writes files that appear by rename.
 
 stage.py             what a stage is: steps, and the path of each unit; the runner, which skips paths that exist
+section.py           what the report shows of a stage
 registry.py          the stages, in the order of the files below: a new stage is a module and a line there
 ingest.py            units of input -> partitions of documents that pass
 quotas.py            which units and partitions fill the token quotas of sources; whether another round is needed

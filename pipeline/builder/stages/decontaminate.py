@@ -25,10 +25,8 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file, read_json, write_json
 from ...atomic_directory import result_directory
 from ...errors import first_few
-from ...shards.manifest import REJECTED_NAME
 from ...text.hashes import text_hashes
-from ..counts.build_stats import BuildStats, Change
-from ..counts.samples import CUT_ITEMS, sample_keys
+from ..counts.build_stats import BuildStats
 from ..counts.sums import PASSED, Counts
 from ..dedup.decontaminate import Decontaminator, Evaluation, Holding, holdings, windows
 from ..dedup.segments import passage_finder
@@ -36,21 +34,17 @@ from ..dedup.spellings import spellings, spellings_with_offsets
 from ..dedup.word_runs import covered_words, find_words, remove_spans, stretches, whole_spans
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, MATCHES, Partition, partitions
-from ..partitions.partition_writer import (
-    DocumentFile,
-    PassedDocument,
-    make_hasher,
-    rejected_line,
-    with_values,
-    write_line,
-)
+from ..partitions.partition_writer import DocumentFile, PassedDocument, RejectedFile, make_hasher, with_values
 from ..recipe import CONTAMINATED, MARK, Recipe
 from ..references import load_evaluation
 from ..work.workspace import Workspace
 from .line_dedup import prepare_cut, too_short
+from .section import Change, Code, Section, Table
 from .stage import Run, Stage, Step, once
 
 CUT, MARKED = "cut as contaminated", "marked as contaminated"  # titles of samples
+_CUT_ITEMS = "cut_items"  # the kind of records that show what was cut
+_SHOWN = 200  # items in the report
 LEAST_COMMON = 20  # an n-gram that so few documents have counts, however small the corpus is
 _COUNTING, _FOUND = "counting.npy", "found.json"
 
@@ -61,6 +55,7 @@ class DecontaminateStage(Stage):
     name = "decontaminate"
     drops = Outcome(CONTAMINATED)
     edits = True
+    quotes = (_CUT_ITEMS,)
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.decontaminate)
@@ -77,7 +72,12 @@ class DecontaminateStage(Stage):
             size=lambda partition: partition.bytes,
         )
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
+        """Return ``contamination`` and ``contaminated_items``, those in most documents first.
+
+        ``contamination`` counts documents that were ``cut`` or ``marked`` and kept, and ``characters`` cut from them. An item has
+        its number of documents, and the longest run of words and the greatest share of it that one of them has.
+        """
         evaluation, found = load_evaluation(workspace), dict[int, list[float]]()
         names, grams = evaluation.names, evaluation.grams
         counting = np.load(workspace.folder(self.name) / _COUNTING)[grams.entries]
@@ -92,20 +92,31 @@ class DecontaminateStage(Stage):
             for item, numbers in read_json(partition.version(self.name) / _FOUND).items():
                 documents, run, share = found.get(int(item), (0, 0, 0))
                 found[int(item)] = [documents + numbers[0], max(run, numbers[1]), max(share, numbers[2])]
-        stats.contaminated_items = [
+        items = [
             {"item": names[item], "documents": int(documents), "run": int(run), "share": round(share, 4)}
             for item, (documents, run, share) in sorted(found.items(), key=lambda each: (-each[1][0], each[0]))
         ]
+        return {"contamination": counts.by("contamination"), "contaminated_items": items}
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        if not (found := stats.contamination):
-            return ()
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        found, items = counts.get("contamination", {}), counts.get("contaminated_items", ())
         whats = {"cut": "cut from", "marked": "marked, of items of evaluation sets:"}
-        return [
-            Change(f"{what} {found[kind]:,} documents{': runs of items' * (kind == 'cut')}", 0, found["characters"])
-            for kind, what in whats.items()
-            if found.get(kind)
-        ]
+        table = Table(
+            "Items of evaluation sets",
+            f"The items that documents hold, the first {len(items[:_SHOWN])} of {len(items):,}: how many documents hold each, "
+            "the longest run of words that one of them shares with it, and the greatest share of the item that one has.",
+            ("documents", "words in a row", "share", "item"),
+            [(each["documents"], each["run"], float(each["share"]), Code(each["item"])) for each in items[:_SHOWN]],
+        )
+        return Section(
+            changes=[
+                Change(f"{what} {found[kind]:,} documents{': runs of items' * (kind == 'cut')}", 0, found["characters"])
+                for kind, what in whats.items()
+                if found.get(kind)
+            ],
+            cuts=[(f"documents {kind} as contaminated", n) for kind, n in found.items() if kind != "characters"],
+            tables=[table] if items else (),
+        )
 
 
 def write_counting(workspace: Workspace, path: Path) -> None:
@@ -155,6 +166,7 @@ class _Judge:
         self._evaluation, self._counting = evaluation, counting
         self.found: dict[str, list[float]] = {}
         self._counts = Counts()
+        self._rejected = RejectedFile(directory, self._recipe, self._counts.samples)
 
     def write(self, held: Mapping[int, Sequence[Holding]]) -> None:
         """Write the files of the partition again. ``held`` are the items of its documents, by row."""
@@ -162,15 +174,12 @@ class _Judge:
         keep, texts = np.ones(len(partition.hashes), bool), {}
         counts, first, passages = partition.counts, 0, [np.zeros(0, np.uint64)]
         find = passage_finder(self._recipe.passage_kinds, self._recipe.shortest_passage)
-        with open(directory / REJECTED_NAME, "wb") as rejected, DocumentFile(directory) as file:
+        with self._rejected, DocumentFile(directory) as file:
             for batch in partition.batches(*PassedDocument._fields):
                 columns: dict[str, dict[int, Any]] = {"text": {}, "characters": {}, "metadata": {}}
                 for number in sorted(held.keys() & set(range(first, first + len(batch)))):
                     row = PassedDocument(*(column[number - first].as_py() for column in batch.columns))
-                    new, line, title = self._judged(row, held[number])
-                    self._counts.samples.add(title, sample_keys([row.text], self._recipe.seed)[0], line)
-                    if self._recipe.keep_rejected and title != MARKED:
-                        write_line(rejected, line)
+                    new = self._judged(row, held[number])
                     if new is None:
                         keep[number] = False
                         self._moved(counts, row)
@@ -200,8 +209,8 @@ class _Judge:
             del counts.numbers["filtered", *path], counts.numbers["characters of filtered", *path]
         self._counts.add_outcome("filtered", self._source, row.language, CONTAMINATED, row.characters)
 
-    def _judged(self, row: PassedDocument, held: Sequence[Holding]) -> tuple[PassedDocument | None, Any, str]:
-        """Return a document as it is kept (None: dropped), its line in rejected.jsonl, and the title of its samples."""
+    def _judged(self, row: PassedDocument, held: Sequence[Holding]) -> PassedDocument | None:
+        """Return a document as it is kept (None: dropped), and write what becomes of it."""
         recipe, spans, longest = self._recipe, list[tuple[int, int]](), 0
         cuts = recipe.decontaminate_action == "cut"
         # To know where each character comes from takes long.
@@ -220,16 +229,18 @@ class _Judge:
         if recipe.decontaminate_action == MARK:
             metadata = orjson.dumps({**orjson.loads(row.metadata), CONTAMINATED: name}).decode()
             self._counts.add_all("contamination", {"marked": 1, "characters": 0})
-            return row._replace(metadata=metadata), rejected_line(row, row.span, MARKED, reason), MARKED
+            self._rejected.add(row, MARKED, reason, is_kept=True)
+            return row._replace(metadata=metadata)
         if cuts and spans:
             left = remove_spans(row.text, joined(spans))
             if too_short(left, recipe.words_left) is None:
                 self._counts.add_all("contamination", {"cut": 1, "characters": len(row.text) - len(left)})
                 cut = "\n".join(row.text[begin:end] for begin, end in joined(spans))
-                line = rejected_line(row, row.span, CUT_ITEMS, f"cut: {reason}", cut)
-                return row._replace(text=left, characters=len(left)), line, CUT
+                self._rejected.add(row, _CUT_ITEMS, f"cut: {reason}", cut, title=CUT)
+                return row._replace(text=left, characters=len(left))
             reason += "; too little is left without them"
-        return None, rejected_line(row, row.span, CONTAMINATED, reason), CONTAMINATED
+        self._rejected.add(row, CONTAMINATED, reason)
+        return None
 
     def _write_hashes(self, keep: NDArray[np.bool_], texts: Mapping[int, str]) -> None:
         """Write the hashes and signatures of the documents that are kept, of which ``texts`` are new."""

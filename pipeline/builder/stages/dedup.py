@@ -30,7 +30,8 @@ from __future__ import annotations
 import functools
 import itertools
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +42,8 @@ from numpy.typing import NDArray
 from ...atomic import atomic_file, read_json, write_json
 from ...atomic_directory import result_directory
 from ...errors import BuildError
-from ..counts.build_stats import BuildStats, Change
+from ..counts.build_stats import BuildStats
+from ..counts.sums import Counts
 from ..dedup.bands import KeyFiles, buckets_for, group_rows_for, write_keys
 from ..dedup.kept_texts import dropped_texts, whole_components, write_members
 from ..dedup.lsh import equal_rows, roots_of, similar_rows, star_edges, write_clusters, write_highest
@@ -52,6 +54,7 @@ from ..partitions.partition import Partition, partition_rows, partitions
 from ..partitions.partition_writer import MetadataColumn
 from ..signature_store import fetch_earlier, redacted_earlier
 from ..work.workspace import Workspace
+from .section import Change, Section, Table
 from .stage import Run, Stage, Step, once
 
 MOST_DOCUMENTS = (1 << 32) - 1  # documents are numbered by uint32
@@ -231,21 +234,49 @@ class DedupStage(Stage):
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         yield once(run.workspace.folder(self.name), _dedup, run)
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
+        """Return the sizes of clusters of more than one text."""
         counted = read_json(workspace.folder(self.name) / "counts.json")
         stats.duplicates, stats.cluster_sizes = counted["duplicates"], counted["cluster_sizes"]
-        stats.near_cluster_sizes = counted["near_cluster_sizes"]
         stats.notes += [
             f"{name}: {count:,} of its documents were redacted or dropped, and texts like these are no duplicates of it; "
             "list their ids in --drop-ids to keep them out"
             for name, count in redacted_earlier(workspace).items()
         ]
+        return {"near_cluster_sizes": counted["near_cluster_sizes"]}
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        return [
-            Change(f"{kind} duplicates", stats.duplicates[kind], stats.duplicate_characters[kind])
-            for kind in DUPLICATES
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        duplicates, characters = counts["duplicates"], counts["duplicate_characters"]
+        changes = [
+            Change(f"{kind} duplicates", duplicates[kind], characters[kind]) for kind in DUPLICATES if duplicates
         ]
+        if not (classes := size_classes(counts.get("near_cluster_sizes", {}))):
+            return Section(changes=changes)
+        listed = ", ".join(f"{clusters:,} of {sizes}" for sizes, clusters, _ in classes)
+        number = sum(clusters for _, clusters, _ in classes)
+        table = Table(
+            "Clusters of near duplicates",
+            "One text of each stays, and the others were dropped for it.",
+            ("documents in a cluster", "clusters", "documents"),
+            classes,
+        )
+        line = f"{number:,}  clusters of near duplicates; by documents: {listed}"
+        return Section(changes=changes, lines=[line], tables=[table])
+
+
+def size_classes(sizes: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Return the sizes 2, 3 to 4, 5 to 8 and so on, each with its number of clusters and of documents in these clusters.
+
+    >>> size_classes({"2": 7, "3": 1, "4": 1, "8": 1})
+    [('2', 7, 14), ('3 to 4', 2, 7), ('5 to 8', 1, 8)]
+    """
+    clusters, documents = Counter[int](), Counter[int]()
+    for size, number in sizes.items():
+        power = (int(size) - 1).bit_length()
+        clusters[power] += number
+        documents[power] += number * int(size)
+    names = {power: f"{(1 << power - 1) + 1:,} to {1 << power:,}" if power > 1 else "2" for power in sorted(clusters)}
+    return [(name, clusters[power], documents[power]) for power, name in names.items()]
 
 
 def positions(partition: Partition) -> slice:

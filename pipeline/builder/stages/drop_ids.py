@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from ...atomic import read_json, write_json
 from ...errors import first_few
 from ..counts.build_stats import BuildStats
+from ..counts.sums import Counts
 from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
@@ -46,7 +47,7 @@ class DropIdsStage(Stage):
             prepare=functools.partial(_listed, run.workspace),
         )
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
         listed = _listed(workspace)
         left = listed.difference(*(read_json(_matched_path(partition)) for partition in partitions(workspace)))
         if left:
@@ -54,6 +55,7 @@ class DropIdsStage(Stage):
                 f"drop_ids: {len(left):,} of {len(listed):,} listed ids match no document that passed the filters: "
                 f"{first_few(sorted(left))}"
             )
+        return {}
 
 
 def drop_listed(partition: Partition) -> None:

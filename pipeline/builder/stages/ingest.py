@@ -23,7 +23,7 @@ from ...text.document import location_of
 from ...text.hashes import text_hash
 from ...text.readers.document_reader import BadRecord, Document, Unselected
 from ...text.storage.input_file import Credentials
-from ..counts.build_stats import BuildStats, Change, Group
+from ..counts.build_stats import BuildStats, Group
 from ..counts.samples import sample_keys
 from ..counts.sums import Bins, Counts, descending
 from ..dedup.segments import passage_finder
@@ -54,6 +54,7 @@ from ..transforms.chain import Chain, ProcessedDocument, TransformContext
 from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_number
 from .quotas import units_read
+from .section import Change, Section
 from .stage import Run, Stage, Step, once
 
 _LEAST_OF_LANGUAGE = 50  # documents from which on the report names a rule that drops more than half of them
@@ -105,14 +106,19 @@ class IngestStage(Stage):
         )
         yield once(workspace.round / PARTITIONS, write_partition_table, workspace, most_bytes)
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
         table = partition_table(workspace)
         stats.damaged = table["damaged"]
         stats.notes += table["left_out"]
         stats.notes += _rules_against_languages(workspace.plan.definitions["rules"]["rules"], stats.by_language)
+        return {}
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        return [Change(f"added by {name}", -number, 0) for name, number in descending(stats.added)]
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        edited = descending(counts.get("edited", {}))
+        return Section(
+            changes=[Change(f"added by {name}", -number, 0) for name, number in descending(counts.get("added", {}))],
+            cuts=descending(counts.get("cut", {})) + [(f"documents edited by {name}", n) for name, n in edited],
+        )
 
 
 def _rules_against_languages(rules: Sequence[Mapping[str, Any]], languages: Mapping[str, Group]) -> list[str]:

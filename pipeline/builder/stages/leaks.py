@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +23,13 @@ from ...atomic import atomic_file
 from ...draws import drawn
 from ...shards.shard_plan import TRAIN, VAL
 from ..counts.build_stats import BuildStats
+from ..counts.sums import Counts
 from ..dedup.decontaminate import NGRAM
 from ..dedup.word_runs import Words, covered_words, find_words
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
+from .section import Section
 from .split import load_split, split_sizes
 from .stage import Run, Stage, Step, once
 from .tokenize import token_lengths, tokens_folder
@@ -59,7 +61,12 @@ class LeaksStage(Stage):
             size=lambda partition: partition.bytes,
         )
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
+        """Return ``leaks``, which compares ``documents`` of validation, ``of`` all, with training.
+
+        It counts those that are ``equal`` to a training document, others of which training has 80% of the words or more
+        (``mostly``), all ``words``, and ``shared_words``: those in runs of 13 words that training has.
+        """
         validation, every = load_validation(workspace), partitions(workspace)
         found = np.unique(np.concatenate([np.zeros(0, np.int64), *(np.load(_found_path(each)) for each in every)]))
         is_equal = np.zeros(len(validation.texts), bool)
@@ -71,15 +78,32 @@ class LeaksStage(Stage):
         owners = np.repeat(np.arange(len(validation.words)), validation.words)
         shared = np.bincount(owners[covered], minlength=len(validation.words))
         is_mostly = ~is_equal & (shared > 0) & (shared >= MOSTLY * validation.words)
-        if len(is_equal):
-            stats.leaks = {
-                "documents": len(is_equal),
-                "of": int(split_sizes(workspace)[:, VAL].sum()),
-                "equal": int(is_equal.sum()),
-                "mostly": int(is_mostly.sum()),
-                "words": int(validation.words.sum()),
-                "shared_words": int(shared.sum()),
-            }
+        leaks = {
+            "documents": len(is_equal),
+            "of": int(split_sizes(workspace)[:, VAL].sum()),
+            "equal": int(is_equal.sum()),
+            "mostly": int(is_mostly.sum()),
+            "words": int(validation.words.sum()),
+            "shared_words": int(shared.sum()),
+        }
+        return {"leaks": leaks if len(is_equal) else {}}
+
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        said = [leaks_text(counts["leaks"])] if counts.get("leaks") else []
+        return Section(lines=said, about_splits=said)
+
+
+def leaks_text(leaks: Mapping[str, int]) -> str:
+    """Return how much of validation is in training.
+
+    >>> print(leaks_text({"documents": 100, "of": 900, "equal": 0, "mostly": 2, "words": 5000, "shared_words": 175}))
+    3.5% of the words of val are in runs of 13 words that train has; 100 of its 900 documents were compared: 0 equal one of train, 2 have 80% of their words or more there
+    """  # noqa: E501
+    drawn = f"{leaks['documents']:,} of its {leaks['of']:,} documents were compared"
+    return (
+        f"{leaks['shared_words'] / max(1, leaks['words']):.1%} of the words of val are in runs of 13 words that train has; "
+        f"{drawn}: {leaks['equal']:,} equal one of train, {leaks['mostly']:,} have 80% of their words or more there"
+    )
 
 
 class Validation(NamedTuple):

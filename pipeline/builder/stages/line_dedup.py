@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +27,19 @@ from filters.rules.ruleset import RuleSet
 
 from ...atomic import write_json
 from ...atomic_directory import result_directory
-from ...shards.manifest import REJECTED_NAME
-from ..counts.build_stats import BuildStats, Change
-from ..counts.samples import CUT_LINES, sample_keys
+from ..counts.build_stats import BuildStats
 from ..counts.sums import PASSED, Counts
 from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, Partition, partitions
-from ..partitions.partition_writer import PartitionWriter, PassedDocument, make_hasher, rejected_line, write_line
+from ..partitions.partition_writer import PartitionWriter, PassedDocument, RejectedFile, make_hasher
 from ..recipe import Recipe
 from ..work.workspace import Workspace
+from .section import Change, Section
 from .stage import Run, Stage, Step
 
 WORDS_LEFT = "words_left"
+_CUT_LINES = "cut_lines"  # the kind of records that show what was cut
 CUT = "cut as repeated"  # the title of samples of cut documents
 EARLIER = "found earlier in the corpus"  # the end of each reason
 
@@ -50,6 +50,7 @@ class LineDedupStage(Stage):
     name = "line_dedup"
     drops = Outcome(WORDS_LEFT)
     edits = True
+    quotes = (_CUT_LINES, WORDS_LEFT)
 
     def wanted(self, recipe: Recipe) -> bool:
         return bool(recipe.passage_kinds)
@@ -72,12 +73,25 @@ class LineDedupStage(Stage):
             size=lambda partition: partition.bytes,
         )
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        if not stats.repeats:
-            return ()
-        what = " and ".join(f"{stats.repeats[kind]:,} {kind}" for kind in KINDS if kind in stats.repeats)
-        what = f"cut from {stats.repeats['documents']:,} documents: {what} that occur earlier"
-        return [Change(what, 0, stats.repeats["characters"])]
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
+        """Return ``repeats``: ``passages`` and characters ``compared``; lines, paragraphs and ``characters`` cut; ``documents``
+        that were cut and kept.
+        """
+        return {"repeats": counts.by("repeats")}
+
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        if not (found := counts.get("repeats")):
+            return Section()
+        kinds = [kind for kind in KINDS if kind in found]
+        what = " and ".join(f"{found[kind]:,} {kind}" for kind in kinds)
+        what = f"cut from {found['documents']:,} documents: {what} that occur earlier"
+        cuts = [(f"{kind} that occur earlier", found[kind]) for kind in kinds]
+        cuts += [("characters of these", found["characters"]), ("documents they were cut from", found["documents"])]
+        return Section(
+            changes=[Change(what, 0, found["characters"])],
+            lines=[f"{found[kind]:,}  cut: {kind} that occur earlier" for kind in kinds if found[kind]],
+            cuts=cuts,
+        )
 
 
 def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
@@ -153,15 +167,13 @@ def load_repeats(partition: Partition, buckets: int) -> Repeats:
 class PassageRemover:
     """Cuts the texts of one partition, drops documents of which too little is left, and counts both."""
 
-    def __init__(
-        self, recipe: Recipe, source: str, repeats: Repeats, writer: PartitionWriter, rejected: IO[bytes]
-    ) -> None:
+    def __init__(self, recipe: Recipe, source: str, repeats: Repeats, writer: PartitionWriter, directory: Path) -> None:
         self._recipe = recipe
         self._source = source
         self._repeats = repeats
         self._writer = writer
-        self._rejected = rejected
         self._counts = Counts()
+        self.rejected = RejectedFile(directory, recipe, self._counts.samples)
         names = "compared", "passages", "documents", "characters", *recipe.passage_kinds
         self._counts.add_all("repeats", dict.fromkeys(names, 0))
 
@@ -193,11 +205,12 @@ class PassageRemover:
             characters = row.characters - len(text)
             self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            self._reject(row, CUT, CUT_LINES, f"cut: {what} {EARLIER}", passage_lines(row.text, lines))
+            shown = passage_lines(row.text, lines)
+            self.rejected.add(row, _CUT_LINES, f"cut: {what} {EARLIER}", shown, title=CUT)
         else:
             reason = f"{violation.reason} without {what} {EARLIER}"
             self._count(row, WORDS_LEFT)
-            self._reject(row, WORDS_LEFT, WORDS_LEFT, reason, row.text)
+            self.rejected.add(row, WORDS_LEFT, reason)
 
     def _keep(self, row: PassedDocument) -> None:
         self._writer.add(row)
@@ -205,12 +218,6 @@ class PassageRemover:
 
     def _count(self, row: PassedDocument, outcome: str) -> None:
         self._counts.add_outcome("filtered", self._source, row.language, outcome, row.characters)
-
-    def _reject(self, row: PassedDocument, title: str, kind: str, reason: str, text: str) -> None:
-        line = rejected_line(row, row.span, kind, reason, text)
-        self._counts.samples.add(title, sample_keys([text], self._recipe.seed)[0], line)
-        if self._recipe.keep_rejected:
-            write_line(self._rejected, line)
 
     def recounted(self, counts: Counts) -> Counts:
         """Return the counts of the ingest stage, with new outcomes for the documents that passed it."""
@@ -248,8 +255,9 @@ def cut_partition(buckets: int, partition: Partition) -> None:
     recipe = partition.workspace.plan.recipe
     hasher = make_hasher(recipe) if recipe.dedup else None
     with result_directory(partition.version(LineDedupStage.name)) as directory:
-        with open(directory / REJECTED_NAME, "wb") as rejected, PartitionWriter(directory, hasher) as writer:
-            remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, rejected)
+        writer = PartitionWriter(directory, hasher)
+        remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, directory)
+        with remover.rejected, writer:
             for batch in partition.batches(*PassedDocument._fields):
                 columns = [column.to_pylist() for column in batch.columns]
                 remover.add([PassedDocument(*values) for values in zip(*columns, strict=True)])

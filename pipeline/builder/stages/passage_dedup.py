@@ -32,19 +32,18 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...atomic import read_json, write_json
 from ...atomic_directory import discard_whole, result_directory
-from ...shards.manifest import REJECTED_NAME
 from ...text.hashes import text_hashes
-from ..counts.build_stats import BuildStats, Change
-from ..counts.samples import CUT_PASSAGES, ID_CHARACTERS, SAMPLE_CHARACTERS, RepeatedPassage, sample_keys
+from ..counts.build_stats import BuildStats
+from ..counts.samples import ID_CHARACTERS, SAMPLE_CHARACTERS
 from ..counts.sums import Counts
 from ..dedup.key_tables import KeyTables, count_buckets, count_keys, in_key_set, load_keys, write_key_set, write_table
 from ..dedup.word_runs import (
@@ -59,11 +58,12 @@ from ..dedup.word_runs import (
 )
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, HELD, Origin, Partition, partitions
-from ..partitions.partition_writer import DocumentFile, PassedDocument, rejected_line, with_texts, write_line
+from ..partitions.partition_writer import DocumentFile, PassedDocument, RejectedFile, with_texts
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .line_dedup import EARLIER, limit_of_words, too_short
 from .quotas import BEYOND, MAX_TOKENS, PASSAGES, drop_beyond
+from .section import Change, Section, Table
 from .stage import Run, Stage, Step, once
 from .survivors import drop, drops_path, surviving_texts
 
@@ -73,7 +73,19 @@ ROUNDS = 20  # an even number, so that passages of the last round are in documen
 UNDECIDED, STAYS, DROPPED = range(3)  # verdicts
 _REPEATED = "repeated.json"
 _WINDOWS, _REPEATED_WINDOWS, _UNDECIDED = "windows.npy", "repeated.npy", "undecided.npy"
+_CUT_PASSAGES = "cut_passages"  # the kind of records that show what was cut
 CUT = "passages cut as repeated"  # the title of samples of passages that were cut
+
+
+class RepeatedPassage(TypedDict):
+    """A passage of ``words`` words that occurs ``count`` times, and the document in which it occurs first."""
+
+    count: int
+    words: int
+    text: str
+    id: str
+    file: str
+    line: int
 
 
 class PassageDedupStage(Stage):
@@ -82,6 +94,7 @@ class PassageDedupStage(Stage):
     name = PASSAGES
     drops = Outcome(name, "passages that occur earlier are too much of it")
     edits = True
+    quotes = (_CUT_PASSAGES, drops.key, "repeated_passages")
 
     def wanted(self, recipe: Recipe) -> bool:
         return recipe.dedup_passages is not None
@@ -123,16 +136,36 @@ class PassageDedupStage(Stage):
         result = functools.partial(write_result, sorted_keys[1:])
         yield Step(name="passages", units=every, function=result, makes=_result, **by_partition)
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        found = [passage for each in partitions(workspace) for passage in read_json(_result(each) / _REPEATED)]
-        stats.repeated_passages = sorted(found, key=lambda passage: -passage["count"])[:SHOWN]
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
+        """Return ``passages`` and ``repeated_passages``, those that occur most.
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        if not (found := stats.passages):
-            return ()
+        ``passages`` counts the ``passages`` that occur earlier, their ``words`` and ``documents``; documents that were ``cut``
+        and kept; and ``characters`` cut from them.
+        """
+        found = [passage for each in partitions(workspace) for passage in read_json(_result(each) / _REPEATED)]
+        most = sorted(found, key=lambda passage: -passage["count"])[:SHOWN]
+        return {"passages": counts.by("passages"), "repeated_passages": most}
+
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        if not (found := counts.get("passages")):
+            return Section()
         what = f"{found['passages']:,} passages that occur earlier"
         where = f"cut from {found['cut']:,} documents: " if found["cut"] else f"in {found['documents']:,} documents: "
-        return [Change(where + what, 0, found["characters"])]
+        cuts = [
+            ("passages that occur earlier", found["passages"]),
+            ("words of these passages", found["words"]),
+            ("documents that have them", found["documents"]),
+            ("documents they were cut from and that were kept", found["cut"]),
+        ]
+        table = Table(
+            "Repeated passages",
+            "The passages that occur most, and the document in which each is first. Up to 600 characters of each are shown.",
+            ("times", "words", "passage"),
+            [(each["count"], each["words"], each) for each in counts.get("repeated_passages", ())],
+        )
+        return Section(
+            changes=[Change(where + what, 0, found["characters"])], cuts=cuts, tables=[table] if table.rows else ()
+        )
 
 
 def _result(partition: Partition) -> Path:
@@ -348,10 +381,10 @@ def left_of(recipe: Recipe, text: str, words: NDArray[np.int64], passages: Seque
 class PassageCutter:
     """Cuts the texts of one partition, and counts and lists what is cut."""
 
-    def __init__(self, recipe: Recipe, rejected: IO[bytes]) -> None:
+    def __init__(self, recipe: Recipe, directory: Path) -> None:
         self._recipe = recipe
-        self._rejected = rejected
         self.counts = Counts()
+        self.rejected = RejectedFile(directory, recipe, self.counts.samples)
         names = "passages", "words", "documents", "cut", "characters"
         self.counts.add_all("passages", dict.fromkeys(names, 0))
 
@@ -367,10 +400,8 @@ class PassageCutter:
         left = remove_spans(text, spans)
         self.counts.add_all("passages", {"cut": 1, "characters": len(text) - len(left)})
         reason = f"cut: {len(spans):,} passage{'s' * (len(spans) > 1)} {EARLIER}"
-        line = rejected_line(row, row.span, CUT_PASSAGES, reason, "\n".join(text[first:end] for first, end in spans))
-        self.counts.samples.add(CUT, sample_keys([line["text"]], recipe.seed)[0], line)
-        if recipe.keep_rejected:
-            write_line(self._rejected, line)
+        shown = "\n".join(text[first:end] for first, end in spans)
+        self.rejected.add(row, _CUT_PASSAGES, reason, shown, title=CUT)
         return left
 
 
@@ -389,8 +420,8 @@ def write_result(rounds: Sequence[KeyTables], partition: Partition) -> None:
     most, origins, begin, found_in = [], partition.origins(), 0, sorted({*passages, *shown})
     cuts, held = recipe.repeated_passages == "cut" and len(passages) > 0, partition.hashes
     with result_directory(_result(partition)) as directory:
-        with open(directory / REJECTED_NAME, "wb") as rejected, DocumentFile(directory) as file:
-            cutter = PassageCutter(recipe, rejected)
+        cutter = PassageCutter(recipe, directory)
+        with cutter.rejected, DocumentFile(directory) as file:
             for batch in partition.batches(*PassedDocument._fields):
                 texts = {}
                 for at in found_in[bisect_left(found_in, begin) : bisect_left(found_in, begin + len(batch))]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from ..counts.build_stats import BuildStats, Change
 from ..counts.sums import descending
 from ..outcome import OF_DEDUP
 from ..recipe import Recipe
@@ -16,6 +17,7 @@ from .leaks import LeaksStage
 from .line_dedup import LineDedupStage
 from .passage_dedup import PassageDedupStage
 from .quotas import leave_out_more, read_more
+from .section import Change, Section
 from .split import SplitStage
 from .stage import Run, Stage
 from .tokenize import TokenizeStage, TrainTokenizerStage
@@ -34,6 +36,7 @@ ROUND: tuple[Stage, ...] = (
 )
 AFTER_ROUNDS: tuple[Stage, ...] = (SplitStage(), LeaksStage(), WriteStage())
 STAGES = (*ROUND, *AFTER_ROUNDS)
+QUOTES = frozenset(name for stage in STAGES for name in stage.quotes)
 OUTCOMES = {each.key: each for each in (*OF_DEDUP, *(stage.drops for stage in STAGES)) if each}
 
 
@@ -61,15 +64,20 @@ def stages_to_run(run: Run) -> Iterator[Stage]:
     yield from wanted_stages(run.plan.recipe, AFTER_ROUNDS)
 
 
-def changes(stats: BuildStats) -> Iterator[Change]:
-    """Yield what each stage removed or added, in the order of the stages.
+def sections(counts: Mapping[str, Any]) -> list[Section]:
+    """Return what each stage shows of the counts of a manifest, with the documents that it drops.
 
     If no stage declares an outcome, a rule or transform of the filters dropped its documents.
     """
+    dropped, characters = counts.get("dropped", {}), counts.get("dropped_characters", {})
     declared = {stage.drops.key for stage in STAGES if stage.drops}
-    by_filters = [name for name, _ in descending(stats.dropped) if name not in declared]
+    by_filters = [name for name, _ in descending(dropped) if name not in declared]
+    found = []
     for stage in STAGES:
-        yield from stage.changes(stats)
-        for name in by_filters if isinstance(stage, IngestStage) else [stage.drops.key] if stage.drops else []:
-            if name in stats.dropped:
-                yield Change(f"dropped by {name}", stats.dropped[name], stats.dropped_characters.get(name, 0))
+        section = stage.section(counts)
+        names = by_filters if isinstance(stage, IngestStage) else [stage.drops.key] if stage.drops else []
+        drops = [
+            Change(f"dropped by {name}", dropped[name], characters.get(name, 0)) for name in names if name in dropped
+        ]
+        found.append(replace(section, changes=[*section.changes, *drops]))
+    return found

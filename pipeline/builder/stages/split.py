@@ -9,7 +9,7 @@ split/table.npy             int64 [partitions, 2]: the documents of each partiti
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class SplitStage(Stage):
         path = _table_path(workspace)
         yield once(path, _write_table, path, every)
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
         for source, group in sorted(stats.by_source.items()):
             quota, tokens = workspace.plan.recipe.quota(source), group["tokens"]
             if self.drops.key in group["dropped"] and tokens < _FILLED * quota:
@@ -58,6 +58,7 @@ class SplitStage(Stage):
                     f"max_tokens: {source or 'the input'} has {tokens:,} of {quota:,} tokens, since the next document that was "
                     f"drawn has more than the {quota - tokens:,} left: none is passed over for a shorter one"
                 )
+        return {}
 
 
 def outcome_keys(workspace: Workspace) -> list[str]:

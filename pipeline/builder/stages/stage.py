@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ...progress import Progress
-from ..counts.build_stats import BuildStats, Change
+from ..counts.build_stats import BuildStats
+from ..counts.sums import Counts
 from ..engines.local import Engine
 from ..outcome import Outcome
 from ..plan import Plan
 from ..recipe import Recipe
 from ..work.workspace import Workspace
+from .section import Section
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -160,12 +162,14 @@ class Stage(ABC):
       key is its name, and calls `survivors.drop` for each partition, as `drop_ids` does. The build then counts, samples and
       reports its drops.
 
-    All other counts of a stage are fields of `counts.build_stats.BuildStats`, set by `count` and shown by `changes`.
+    All other counts of a stage are what `count` returns. They are in the manifest, and `section` shows them. If its records or
+    counts quote documents that they do not name, ``quotes`` lists them: a redaction removes them all.
     """
 
     name: ClassVar[str]
     drops: ClassVar[Outcome | None] = None  # of the documents that it drops, duplicates aside
     edits: ClassVar[bool] = False  # whether it writes versions of partitions
+    quotes: ClassVar[tuple[str, ...]] = ()  # kinds of records, and names of counts
 
     def wanted(self, recipe: Recipe) -> bool:
         return True
@@ -174,10 +178,13 @@ class Stage(ABC):
     def steps(self, run: Run) -> Iterable[Step[Any]]:
         """Return what the stage makes. A generator may read the results of one step before it yields the next."""
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
-        """Add the counts of this stage that are neither in the counts of partitions nor in those of the split stage."""
-        return
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
+        """Return the counts of this stage by their names in the manifest, which leaves out empty ones.
 
-    def changes(self, stats: BuildStats) -> Sequence[Change]:
-        """Return what this stage did as rows of the report; `registry.changes` adds the documents that it drops."""
-        return ()
+        ``counts`` are the sums of what partitions and the split stage counted. Sentences for the report go to ``stats.notes``.
+        """
+        return {}
+
+    def section(self, counts: Mapping[str, Any]) -> Section:
+        """Return what this stage shows of the counts of a manifest; `registry.sections` adds the documents that it drops."""
+        return Section()

@@ -9,7 +9,7 @@ tokenize/000034/lengths.npy     int64, tokens of each document, 0 if it does not
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ...progress import Progress
 from ...text.tokens.tokenizer import train_tokenizer
 from ..build_tokenizer import TRAINED, bos_and_eos, load_build_tokenizer
 from ..counts.build_stats import BuildStats
-from ..counts.sums import PASSED
+from ..counts.sums import PASSED, Counts
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
 from ..work.workspace import Workspace
@@ -95,7 +95,7 @@ class TokenizeStage(Stage):
             size=lambda partition: partition.bytes,
         )
 
-    def count(self, workspace: Workspace, stats: BuildStats) -> None:
+    def count(self, workspace: Workspace, counts: Counts, stats: BuildStats) -> Mapping[str, Any]:
         tokenizer = load_build_tokenizer(workspace)
         if tokenizer.can_lose:
             losses = [read_json(tokens_folder(partition) / _LOST) for partition in partitions(workspace)]
@@ -103,6 +103,7 @@ class TokenizeStage(Stage):
             if lost:
                 name = workspace.plan.settings["tokenizer"]
                 stats.notes.append(f"tokenizer {name}: {tokenizer.loss_text(lost, whole)}")
+        return {}
 
 
 def tokens_folder(partition: Partition) -> Path:

@@ -14,21 +14,16 @@ import orjson
 import zstandard
 
 from ...atomic import atomic_file
-from ...builder.counts.build_stats import BuildStats, funnel
-from ...builder.counts.samples import CUT_ITEMS, CUT_LINES, CUT_PASSAGES, ID_CHARACTERS, NearestTexts
+from ...builder.counts.samples import ID_CHARACTERS, NearestTexts
 from ...builder.report.html import write_report
 from ...builder.stages.drop_ids import DropIdsStage, compared
-from ...builder.stages.line_dedup import WORDS_LEFT
-from ...builder.stages.passage_dedup import PassageDedupStage
-from ...builder.stages.registry import changes
+from ...builder.stages.registry import QUOTES
 from ...shards.manifest import REJECTED_NAME, REPORT_NAME, SIGNATURES_NAME, TEXTS_NAME, Manifest
 from ...text.fields import parse_fields
 from ...text.hashes import text_hash
 
 _DROPPED = DropIdsStage.drops.key
 _KEPT = ("source", "language", "split")  # columns of texts, unless fields of these names are kept
-# Records of these kinds quote other documents, and do not say which.
-QUOTING = frozenset((CUT_ITEMS, CUT_LINES, WORDS_LEFT, CUT_PASSAGES, PassageDedupStage.drops.key))
 
 
 class Removed(NamedTuple):
@@ -73,7 +68,7 @@ class Traces:
 
         Earlier releases wrote no kind, so their records may quote any document. ``shown``: ids of the record are cut.
         """
-        if record.get("kind") is None or record["kind"] in QUOTING or record.get("hash") in self._hashes:
+        if record.get("kind") is None or record["kind"] in QUOTES or record.get("hash") in self._hashes:
             return True
         named = {compared(str(record[name])) for name in ("id", "kept_id") if record.get(name)}
         return not named.isdisjoint(self._shown if shown else self._names)
@@ -84,8 +79,7 @@ def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
     counts = dict(manifest.counts)
     if samples := counts.get("samples"):
         counts["samples"] = {k: [one for one in some if not traces.of(one, shown=True)] for k, some in samples.items()}
-    if counts.get("repeated_passages"):
-        counts["repeated_passages"] = []
+    counts |= {name: [] for name in QUOTES & counts.keys()}
     counts.pop("widest_cluster", None)  # two texts, in datasets of earlier releases
     return counts
 
@@ -200,5 +194,4 @@ def _clean_lines(source: Path, target: Path, traces: Traces) -> None:
 
 def _draw_again(target: Path, manifest: Manifest) -> None:
     """Write the report of a manifest, without the texts nearest to limits: only the build knew them."""
-    stats = BuildStats.from_json(manifest.counts)
-    write_report(target.parent, manifest, funnel(stats, changes(stats)), NearestTexts())
+    write_report(target.parent, manifest, NearestTexts())
