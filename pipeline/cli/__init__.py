@@ -2,6 +2,7 @@
 
 main.py           finds the command and runs it
 command.py        shared by all commands: the parser, exit statuses, errors, Ctrl-C, closed pipes
+flags.py          the flags of a command, from its signature and a table of their help
 texts_options.py  shared by commands that read texts: flags of a build's settings, --list-rules, documents and bad records
 
 build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  a command each:

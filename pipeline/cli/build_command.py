@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pipeline.builder.engines.local import UNIT_TRIES
-from pipeline.builder.engines.options import ENGINES, EngineOptions
+from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
 from pipeline.builder.setting import GROUPS, setting_of
 from pipeline.builder.transforms.user_functions import with_config_folder, with_folder
@@ -20,7 +19,8 @@ from pipeline.errors import ConfigError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.manifest import Manifest
 
-from .command import Command, Parser, Show, add_requests
+from .command import Command, Parser
+from .flags import REQUEST_FLAGS
 from .texts_options import add_setting, rule_list
 
 DESCRIPTION = """\
@@ -39,95 +39,81 @@ FIRST = (
 """The flags of the first hour, which ``--help`` shows."""
 
 EPILOG = """\
---help-all explains all other flags: of reading, of filters, of duplicates, of shards, of clusters.
+--help-all explains all other flags: of reading, of filters, of duplicates, of shards, of clusters. docs/build.md lists them.
 
 exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 wrong usage, settings that cannot work,
 or a missing input; 130 interrupted: run the same command again"""
 
 
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT... --output DIR", description=DESCRIPTION, epilog=EPILOG)
-    add = parser.add_argument
-    add(
-        "inputs",
-        nargs="*",
-        metavar="INPUT",
-        help="files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG); "
-        "name=INPUT names the source, for --max-tokens and pipeline.mix, unless a file has this whole name",
-    )
-    add("--output", help="directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)")
-    add("--work", metavar="DIR", help="directory in which a build into a bucket works (default: NAME.build here)")
-    add("--config", type=Path, help="YAML file of these settings; flags override it")
-
+def add_all_settings(parser: Parser, names: Sequence[str]) -> None:
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
     for item in fields(Recipe):
         add_setting(groups[setting_of(item.metadata).group], item.name)
-    groups["filters"].add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="RULE.min=N",
-        help="change one limit of the rules, as in --set words.min=20 --set words.max=9000",
-    )
-    groups["filters"].add_argument(
-        "--list-rules", action=Show, text=rule_list, help="show the rule sets, their limits and all measures, and exit"
-    )
-    running = parser.add_argument_group("running")
-    add = running.add_argument
-    add("--workers", type=int, help="worker processes (default: all cores; with --ray-address all CPUs of the cluster)")
-    add("--engine", choices=ENGINES, help="local or ray (default: local)")
-    add("--ray-address", help="address of a Ray cluster (default: one started here)")
-    add(
-        "--ray-skip-bad-nodes",
-        action="store_true",
-        default=None,
-        help="leave out nodes that cannot work on the build; without this flag, the build names them and ends",
-    )
-    add("--unit-tries", type=int, help=f"most tries of a unit of work if its worker dies (default: {UNIT_TRIES})")
-    add(
-        "--dry-run",
-        action="store_true",
-        help="load every file that the settings name, filter a sample, estimate tokens, disk and time, and write nothing",
-    )
-    add(
-        "--overwrite",
-        action="store_true",
-        help="start over: replace the dataset or the unfinished build in OUTPUT; other files in it stay",
-    )
-    add(
-        "--no-lock",
-        dest="lock",
-        action="store_false",
-        help="for an output on a file system without locks; then make sure that no other build writes there",
-    )
-    add("--quiet", action="store_true", help="print errors only")
-    add_requests(running)
-    parser.set_defaults(tries=None, timeout=None)  # a config file may set them
-    parser.show_first(*FIRST)
-    return parser
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    flags = vars(options).copy()
-    dry_run, overwrite, lock, quiet = (flags.pop(name) for name in ("dry_run", "overwrite", "lock", "quiet"))
-    path, limits = flags.pop("config"), flags.pop("set")
-    config = read_config(path) if path else {}
-    if limits:
-        rules = flags["rules"] or config.get("rules", Recipe().rules)
-        flags["rules"] = [*(rules.split(",") if isinstance(rules, str) else rules or ()), *",".join(limits).split(",")]
-    if "transforms" in config:
-        config["transforms"] = with_config_folder(config["transforms"], path)
-    if isinstance(config.get("extract"), str):
-        config["extract"] = with_folder(config["extract"], path.absolute().parent)
-    settings = {name: value for name, value in flags.items() if value not in (None, [])}
+FLAGS = f"""\
+INPUT...              files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG);
+                      name=INPUT names the source, for --max-tokens and pipeline.mix, unless a file has this whole name
+--output              directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)
+--work DIR            directory in which a build into a bucket works (default: NAME.build here)
+--config FILE         YAML file of these settings; flags override it
+SETTINGS
+filters:
+--set RULE.min=N      change one limit of the rules, as in --set words.min=20 --set words.max=9000
+--list-rules          show the rule sets, their limits and all measures, and exit
+running:
+--workers N           worker processes (default: all cores; with --ray-address all CPUs of the cluster)
+--engine              local or ray (default: local)
+--ray-address         address of a Ray cluster (default: one started here)
+--ray-skip-bad-nodes  leave out nodes that cannot work on the build; without this flag, the build names them and ends
+--unit-tries N        most tries of a unit of work if its worker dies (default: {UNIT_TRIES})
+--dry-run             load every file that the settings name, filter a sample, estimate tokens, disk and time, and write nothing
+--overwrite           start over: replace the dataset or the unfinished build in OUTPUT; other files in it stay
+--no-lock             for an output on a file system without locks; then make sure that no other build writes there
+--quiet               print errors only
+{REQUEST_FLAGS}"""
+
+
+def run(
+    inputs: list[str] | None = None,
+    *,
+    output: str | None = None,
+    work: str | None = None,
+    config: Path | None = None,
+    set: list[str] | None = None,
+    list_rules: Annotated[None, rule_list] = None,
+    workers: int | None = None,
+    engine: Literal["local", "ray"] | None = None,
+    ray_address: str | None = None,
+    ray_skip_bad_nodes: bool | None = None,
+    unit_tries: int | None = None,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    lock: bool = True,
+    quiet: bool = False,
+    tries: int | None = None,
+    timeout: float | None = None,
+    settings: dict[str, Any],
+    parser: Parser,
+) -> int:
+    named = (inputs, output, work, workers, engine, ray_address, ray_skip_bad_nodes, unit_tries, tries, timeout)
+    flags = settings | {name: value for name, value in zip(RUNNING, named, strict=True) if value not in (None, [])}
+    from_file = read_config(config) if config else {}
+    if set:
+        rules = flags.get("rules") or from_file.get("rules", Recipe().rules)
+        flags["rules"] = [*(rules.split(",") if isinstance(rules, str) else rules or ()), *",".join(set).split(",")]
+    if config and "transforms" in from_file:
+        from_file["transforms"] = with_config_folder(from_file["transforms"], config)
+    if config and isinstance(from_file.get("extract"), str):
+        from_file["extract"] = with_folder(from_file["extract"], config.absolute().parent)
     try:
-        inputs, output, recipe, running = _checked({**config, **settings})
+        inputs, output, recipe, running = _checked({**from_file, **flags})
     except ConfigError as error:
         try:
-            _checked(settings)
+            _checked(flags)
         except ConfigError:
             raise error from None
-        raise ConfigError(f"{path}: {error}") from error  # the config file is wrong, not the flags
+        raise ConfigError(f"{config}: {error}") from error  # the config file is wrong, not the flags
     if not inputs or not (output or dry_run):
         parser.error("name at least one INPUT and --output, as flags or in --config")
     if dry_run:
@@ -203,4 +189,14 @@ def _closing_lines(prog: str, output: str, manifest: Manifest) -> list[str]:
     ]
 
 
-COMMAND = Command(make_parser=make_parser, run=run, hint="run the same command again to continue")
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    brief="INPUT... --output DIR",
+    first=FIRST,
+    settings=tuple(item.name for item in fields(Recipe)),
+    add_settings=add_all_settings,
+    hint="run the same command again to continue",
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -17,10 +16,12 @@ from pipeline.builder.recipe import command_line
 from pipeline.builder.signature_store import dataset_names
 from pipeline.finished.croissant import croissant_of
 from pipeline.finished.training_summary import UNKNOWN, licenses_of, training_summary
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import MANIFEST_NAME, Manifest
 
-from .command import Command, Parser, add_requests, check_output, local_file, requests_of
+from .command import Command, check_output
+from .flags import LocalFile
 
 DESCRIPTION = """\
 Print the card (README.md) of a dataset for the Hugging Face hub: how to load it, its counts, its sources and its build.
@@ -35,53 +36,48 @@ kept fields url and date: shardwright build --keep-fields url,date,license."""
 
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # the hub's size categories
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET", description=DESCRIPTION)
-    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--croissant", action="store_true", help="write Croissant (JSON-LD) in place of the card")
-    kind.add_argument(
-        "--eu-summary", action="store_true", help="write the data parts of the AI Act's summary in place of the card"
-    )
-    parser.add_argument("--output", type=local_file, metavar="FILE", help="file to write (default: print the card)")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DATASET         directory or url of a dataset
+--croissant |   write Croissant (JSON-LD) in place of the card
+--eu-summary |  write the data parts of the AI Act's summary in place of the card
+--output FILE   file to write (default: print the card)"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    folder = DatasetFolder(options.dataset, requests_of(options))
-    [name] = dataset_names([options.dataset])
-    text = written(folder, name, options)
-    if options.output is None:
-        print(text, end="")
-        return 0
-    manifest = folder.manifest()
-    names = [MANIFEST_NAME, *(info.name for info in manifest.shards), *(info.name for info in manifest.files)]
-    check_output(options.output, () if folder.remote else map(folder.path, names))
-    with atomic_file(options.output) as file:
-        file.write(text.encode())
-    if not (options.croissant or options.eu_summary):
-        print(f"{options.output}: fill in the licence, then: hf upload {name} {folder.base} --repo-type dataset")
-    return 0
-
-
-def written(folder: DatasetFolder, name: str, options: argparse.Namespace) -> str:
-    """Return the card, or the Croissant or summary that the flags ask for."""
+def run(
+    dataset: str,
+    *,
+    croissant: bool = False,
+    eu_summary: bool = False,
+    output: LocalFile | None = None,
+    requests: RequestOptions,
+) -> int:
+    folder = DatasetFolder(dataset, requests)
+    [name] = dataset_names([dataset])
     manifest = folder.manifest()
     attribution = json.loads(folder.read_bound(ATTRIBUTION_NAME, manifest) or "{}")
     built = json.loads(folder.read(RUN_NAME) or "{}").get("date", "")[:10] or None
     licenses = licenses_of(manifest, attribution)
-    if options.eu_summary:
-        return training_summary(manifest, name, attribution, built)
-    if options.croissant:
+    if eu_summary:
+        text = training_summary(manifest, name, attribution, built)
+    elif croissant:
         names = sorted({one for some in licenses.values() for one in some})
         description = "Token ids of documents, in plain WebDataset tars with an index, for shardwright."
         if removed := "; ".join(map(taken_out, manifest.removals)):
             description += f" Taken out after the build: {removed}."
         value = croissant_of(manifest, name, names, description, url=folder.base if folder.remote else None, date=built)
-        return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    return card_of(manifest, name, licenses)
+        text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    else:
+        text = card_of(manifest, name, licenses)
+    if output is None:
+        print(text, end="")
+        return 0
+    names = [MANIFEST_NAME, *(info.name for info in manifest.shards), *(info.name for info in manifest.files)]
+    check_output(output, () if folder.remote else map(folder.path, names))
+    with atomic_file(output) as file:
+        file.write(text.encode())
+    if not (croissant or eu_summary):
+        print(f"{output}: fill in the licence, then: hf upload {name} {folder.base} --repo-type dataset")
+    return 0
 
 
 def card_of(manifest: Manifest, name: str, licenses: Mapping[str, Mapping[str, Any]]) -> str:
@@ -154,4 +150,4 @@ def _sources(manifest: Manifest, licenses: Mapping[str, Mapping[str, Any]]) -> l
     ]
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(run=run, flags=FLAGS, brief="DATASET", description=DESCRIPTION)

@@ -23,11 +23,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 from pipeline.errors import ConfigError, ShardwrightError, did_you_mean
-from pipeline.objects.request_options import TIMEOUT, TRIES, RequestOptions
-from pipeline.objects.urls import is_remote
+from pipeline.objects.request_options import RequestOptions
+
+from .flags import REQUEST_FLAGS, Show, add_flags, least_of
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -79,48 +80,9 @@ class Parser(argparse.ArgumentParser):
         all_flags = "--help-all" if self._first else "--help"
         self.exit(2, f"error: {message}\nusage: {self.prog} {self.brief}; {all_flags} explains every flag\n")
 
-    def refuse_less(self, options: argparse.Namespace, **least: int) -> None:
-        """End with wrong usage if the value of a flag is less than its bound in ``least``."""
-        for name, bound in least.items():
-            if (value := getattr(options, name)) < bound:
-                self.error(f"--{name} must be {bound} or more, got {value}")
-
-
-class Show(argparse.Action):
-    """A flag that prints the result of ``text()`` and ends the command, as ``--help`` does."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, text: Callable[[], str], help: str) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
-        self._text = text
-
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
-        print(self._text().rstrip("\n"))
-        parser.exit()
-
-
-def local_file(text: str) -> Path:
-    """Return the path of a file to write, for argparse; a url is wrong usage."""
-    if is_remote(text):
-        raise argparse.ArgumentTypeError(f"{text} is a url; name a file of this machine, then copy it there")
-    return Path(text)
-
-
-def add_requests(parser: argparse._ActionsContainer) -> None:
-    """Add the flags for requests to servers."""
-    parser.add_argument(
-        "--tries", type=int, default=TRIES, help=f"most attempts at one request to a server (default: {TRIES})"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        metavar="SECONDS",
-        help=f"repeat a request if the server sends nothing for this long (default: {TIMEOUT:g})",
-    )
-
 
 def requests_of(options: argparse.Namespace) -> RequestOptions:
-    """Return the values of the flags of `add_requests`. Raises ``ConfigError`` if a value is wrong."""
+    """Return the values of `REQUEST_FLAGS`. Raises ``ConfigError`` if a value is wrong."""
     return RequestOptions(tries=options.tries, timeout=options.timeout)
 
 
@@ -135,15 +97,52 @@ def check_output(output: Path, inputs: Iterable[str | os.PathLike[str] | None], 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A command: ``make_parser(prog)`` describes its flags, and ``run(options, parser)`` returns the exit status.
+    """A command: ``run`` returns the exit status. Its signature and the table ``flags`` make the parser: see `add_flags`.
 
-    ``run`` calls ``parser.error`` if arguments do not fit together.
+    ``add_settings(parser, settings)`` adds flags for ``settings`` of a build, at the line SETTINGS of the table or after it.
+    ``run`` gets those that the user named as ``settings``, the flags for requests as ``requests``, and the parser as ``parser``,
+    for ``parser.error``. If there are flags ``first``, ``--help`` explains them alone.
     """
 
-    make_parser: Callable[[str | None], Parser]
-    run: Callable[[argparse.Namespace, Parser], int]
+    run: Callable[..., int]
+    flags: str
+    description: str
+    epilog: str = DONE
+    brief: str  # the required arguments, for the usage
+    first: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    add_settings: Callable[[Parser, Sequence[str]], None] = lambda parser, names: None
     error_status: int = 1
     hint: str = ""  # the cure after an interrupt or an error of the operating system
+
+    def make_parser(self, prog: str | None) -> Parser:
+        parser = Parser(prog, brief=self.brief, description=self.description, epilog=self.epilog)
+        own, _, more = self.flags.partition("SETTINGS\n")
+        add_flags(parser, self.run, own)
+        self.add_settings(parser, self.settings)
+        add_flags(parser, self.run, more)
+        if "requests" in self.run.__annotations__:
+            add_flags(parser, RequestOptions, REQUEST_FLAGS)
+        if self.first:
+            parser.show_first(*self.first)
+        return parser
+
+    def call(self, options: argparse.Namespace, parser: Parser) -> int:
+        """Run the command with parsed arguments."""
+        values: dict[str, Any] = {}
+        for name, hint in list(get_type_hints(self.run, include_extras=True).items())[:-1]:  # the last is of the result
+            values[name] = getattr(options, name, None)
+            for least in least_of(hint):
+                if values[name] < least:
+                    parser.error(f"--{name} must be {least} or more, got {values[name]}")
+        if "requests" in values:
+            values["requests"] = requests_of(options)
+        if "parser" in values:
+            values["parser"] = parser
+        if "settings" in values:
+            named = {name: getattr(options, name) for name in self.settings}
+            values["settings"] = {name: value for name, value in named.items() if value is not None}
+        return self.run(**values)
 
 
 def exit_status(action: Callable[[], int], *, error_status: int = 1, hint: str = "") -> int:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from json import dumps
+from typing import Annotated, Any
 
 from pipeline.builder.report.console import make_page, make_table
 from pipeline.finished.diff import CHANGED, ONLY_A, ONLY_B, SAME, diff
+from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command
 from .try_rules_command import excerpt
 
 DESCRIPTION = """\
@@ -29,33 +29,27 @@ TITLES = {SAME: "same text", CHANGED: "changed text", ONLY_A: "only in A", ONLY_
 
 EPILOG = "exit status: 0 the same documents; 1 other documents; 2 an error, or wrong usage; 130 interrupted"
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="A B", description=DESCRIPTION, epilog=EPILOG)
-    for name in ("a", "b"):
-        parser.add_argument(name, metavar=name.upper(), help="directory or url of a dataset")
-    parser.add_argument(
-        "--samples", type=int, default=3, metavar="N", help="documents shown for each reason (default: 3)"
-    )
-    parser.add_argument(
-        "--judged",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="missing documents of each side to try again (default: 1000)",
-    )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DATASET      directory or url of a dataset
+DATASET      directory or url of a dataset
+--samples N  documents shown for each reason
+--judged N   missing documents of each side to try again
+--json       print everything as JSON"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    parser.refuse_less(options, samples=0, judged=1)
+def run(
+    a: str,
+    b: str,
+    *,
+    samples: Annotated[int, 0] = 3,
+    judged: Annotated[int, 1] = 1000,
+    json: bool = False,
+    requests: RequestOptions,
+) -> int:
     progress = Progress(quiet=not sys.stderr.isatty())
-    numbers = {"judged": options.judged, "samples": options.samples}
-    found = diff(options.a, options.b, **numbers, requests=requests_of(options), progress=progress)
-    if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+    found = diff(a, b, judged=judged, samples=samples, requests=requests, progress=progress)
+    if json:
+        print(dumps(found, ensure_ascii=False))
     else:
         print_tables(found)
         for kind, name in ((ONLY_A, "B"), (ONLY_B, "A")):
@@ -102,4 +96,4 @@ def print_reasons(reasons: Mapping[str, Any], kind: str, other: str, count: int)
             print(f"      {excerpt(sample['text'])}")
 
 
-COMMAND = Command(make_parser=make_parser, run=run, error_status=2)
+COMMAND = Command(run=run, flags=FLAGS, description=DESCRIPTION, epilog=EPILOG, brief="A B", error_status=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import platform
@@ -19,7 +18,7 @@ from pathlib import Path
 import pipeline
 from pipeline.user_cache import CACHE_VARIABLE, default_directory
 
-from .command import Command, Parser
+from .command import Command
 
 DESCRIPTION = """\
 Check this machine and this installation: versions, extras, cache, disk, limits, GPU.
@@ -31,16 +30,13 @@ EPILOG = "exit status: 0 no problem; 1 a problem, with the cure in its line; 130
 
 _LEAST_FILES = 1024
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="[--output DIR]", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where builds go (default: here)")
-    return parser
+FLAGS = """\
+--output DIR  where builds go (default: here)"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
+def run(*, output: Path = Path()) -> int:
     problems = 0
-    for name, state, problem in (*_installation(), *_machine(options.output)):
+    for name, state, problem in (*_installation(), *_machine(output)):
         problems += bool(problem)
         print(f"{name:18} {state}{f'  <- {problem}' if problem else ''}")
     return 1 if problems else 0
@@ -129,4 +125,4 @@ def _version(name: str) -> str:
         return ""
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(run=run, flags=FLAGS, description=DESCRIPTION, epilog=EPILOG, brief="[--output DIR]")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
+from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command
 
 DESCRIPTION = """\
 Write the documents of a dataset, split by split and in order, as files that other tools read.
@@ -17,28 +16,23 @@ Write the documents of a dataset, split by split and in order, as files that oth
 
 The tokenizer is copied. export.json has dtype, end-of-text id and files. The checksum of each document is compared."""
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET --to FORMAT --output DIR", description=DESCRIPTION)
-    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
-    parser.add_argument("--to", required=True, help="megatron, nanogpt or parquet")
-    parser.add_argument("--output", required=True, help="directory of the files: empty or new")
-    parser.add_argument("--quiet", action="store_true", help="print errors only")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DATASET       directory or url of a dataset
+--to FORMAT   megatron, nanogpt or parquet
+--output DIR  directory of the files: empty or new
+--quiet       print errors only"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
+def run(dataset: str, *, to: str, output: str, quiet: bool = False, requests: RequestOptions) -> int:
     from pipeline.exchange.export import export_tokens
 
-    progress = Progress(quiet=options.quiet)
-    done = export_tokens(options.dataset, options.output, options.to, requests=requests_of(options), progress=progress)
-    if not options.quiet:
+    done = export_tokens(dataset, output, to, requests=requests, progress=Progress(quiet=quiet))
+    if not quiet:
         for name, size in done["files"].items():
-            print(f"{options.output}/{name}: {size:,} bytes")
+            print(f"{output}/{name}: {size:,} bytes")
         for name, split in done["splits"].items():
             print(f"{name}: {split['documents']:,} documents, {split['tokens']:,} tokens as {done['dtype']}")
     return 0
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(run=run, flags=FLAGS, brief="DATASET --to FORMAT --output DIR", description=DESCRIPTION)

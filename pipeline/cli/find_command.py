@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pipeline.atomic import atomic_file
+from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
 from pipeline.finished.documents import DatasetDocuments
-from pipeline.finished.find import EXACT, NEAR, PASSAGE, Match, check_threshold, find, find_items
+from pipeline.finished.find import EXACT, NEAR, PASSAGE, FoundItem, Match, check_threshold, find, find_items
+from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.urls import is_remote
 from pipeline.paths import matching
 from pipeline.progress import Progress
 from pipeline.text.readers.document_reader import ENDINGS, find_inputs
 
-from .command import Command, Parser, add_requests, check_output, local_file, requests_of
+from .command import Command, Parser, check_output
+from .flags import LocalFile
 from .inspect_command import console
-from .texts_options import CountingReader, add_setting, recipe_of
-from .trace_command import add_run, seen_in_run
+from .texts_options import CountingReader, add_settings
+from .trace_command import seen_in_run
 from .try_rules_command import excerpt
 
 DESCRIPTION = """\
@@ -41,125 +43,136 @@ the same way. It says whether each item of a benchmark is clean or dirty, how mu
 a run first read one of these documents."""
 
 EPILOG = "exit status: 0 a text was found; 1 none was; 2 an error, or wrong usage; 130 interrupted"
-_SETTINGS = ("format", "text_key", "id_key")
-
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET TEXT|FILE...", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
-    parser.add_argument(
-        "texts", nargs="+", metavar="TEXT|FILE", help="a text, or files, directories, globs or urls of texts"
-    )
-    parser.add_argument("--passages", action="store_true", help="look for texts within documents")
-    parser.add_argument("--items", action="store_true", help="say of each text, an item of a benchmark, if it is clean")
-    parser.add_argument(
-        "--clean", type=local_file, metavar="FILE", help="with --items: write the ids of clean items here"
-    )
-    parser.add_argument(
-        "--dirty", type=local_file, metavar="FILE", help="with --items: write the ids of dirty items here"
-    )
-    parser.add_argument(
-        "--state",
-        type=Path,
-        metavar="FILE",
-        help="with --items: state of a run, as JSON, to name the first step that read a document of each item",
-    )
-    add_run(parser)
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        help="lowest similarity of documents to show (default: 0.8); with --items: lowest share of a dirty item's runs of 13 "
-        "words (default: one run)",
-    )
-    parser.add_argument("--most", type=int, default=3, metavar="N", help="documents shown for a text (default: 3)")
-    parser.add_argument("--index", metavar="DIR", help="keep the tables of signatures here, for later calls")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON for each text")
-    for name in _SETTINGS:
-        add_setting(parser, name)
-    add_requests(parser)
-    return parser
-
-
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    parser.refuse_less(options, most=1)
-    passages = "--items" if options.items else "--passages"
-    if (options.items or options.passages) and options.index:
-        parser.error(f"--index keeps tables of signatures, which {passages} does not use; leave one of them out")
-    if options.items:
-        return run_items(options)
-    for flag in ("clean", "dirty", "state"):
-        if getattr(options, flag) is not None:
-            parser.error(f"--{flag} says something of the items of a benchmark; add --items")
-    requests = requests_of(options)
-    texts = read_texts(options)
-    found = find(
-        options.dataset,
-        [text for _, text in texts],
-        passages=options.passages,
-        threshold=0.8 if options.threshold is None else options.threshold,
-        most=options.most,
-        index=options.index,
-        progress=Progress(quiet=not sys.stderr.isatty()),
-        tries=requests.tries,
-        timeout=requests.timeout,
-    )
-    for (name, text), matches in zip(texts, found, strict=True):
-        if options.json:
-            print(json.dumps({"id": name, "found": [match._asdict() for match in matches]}, ensure_ascii=False))
-        elif matches:
-            print_matches(name or excerpt(text), matches)
-    if not options.json:
-        print(summary(found, options.dataset, passages=options.passages))
-    return 0 if any(found) else 1
-
-
 CLEAN, DIRTY, SHORT = "clean", "dirty", "short"
 
+FLAGS = """\
+DATASET           directory or url of a dataset
+TEXT|FILE...      a text, or files, directories, globs or urls of texts
+--passages        look for texts within documents
+--items           say of each text, an item of a benchmark, if it is clean
+--clean FILE      with --items: write the ids of clean items here
+--dirty FILE      with --items: write the ids of dirty items here
+--state FILE      with --items: state of a run, as JSON, to name the first step that read a document of each item
+--global-batch N  with --state: batch size times number of ranks
+--ranks N         with --state: ranks of the run
+--threshold       lowest similarity of documents to show (default: 0.8); with --items: lowest share of a dirty item's runs of 13
+                  words (default: one run)
+--most N          documents shown for a text
+--index DIR       keep the tables of signatures here, for later calls
+--json            print a line of JSON for each text"""
 
-def run_items(options: argparse.Namespace) -> int:
-    """Print of each item of a benchmark whether it is clean, and write the lists of ids."""
-    if options.threshold is not None:
-        check_threshold(options.threshold)
-    lists = {kind: path for kind in (CLEAN, DIRTY) if (path := getattr(options, kind)) is not None}
+
+def run(
+    dataset: str,
+    texts: list[str],
+    *,
+    passages: bool = False,
+    items: bool = False,
+    clean: LocalFile | None = None,
+    dirty: LocalFile | None = None,
+    state: Path | None = None,
+    global_batch: int | None = None,
+    ranks: int = 1,
+    threshold: float | None = None,
+    most: Annotated[int, 1] = 3,
+    index: str | None = None,
+    json: bool = False,
+    settings: dict[str, Any],
+    requests: RequestOptions,
+    parser: Parser,
+) -> int:
+    if (items or passages) and index:
+        searched = "--items" if items else "--passages"
+        parser.error(f"--index keeps tables of signatures, which {searched} does not use; leave one of them out")
+    lists = {kind: path for kind, path in ((CLEAN, clean), (DIRTY, dirty)) if path is not None}
+    if not items:
+        for flag in (*lists, *(["state"] if state else [])):
+            parser.error(f"--{flag} says something of the items of a benchmark; add --items")
+        named = read_texts(texts, settings, requests)
+        found = find(
+            dataset,
+            [text for _, text in named],
+            passages=passages,
+            threshold=0.8 if threshold is None else threshold,
+            most=most,
+            index=index,
+            progress=Progress(quiet=not sys.stderr.isatty()),
+            tries=requests.tries,
+            timeout=requests.timeout,
+        )
+        return print_found(dataset, named, found, passages=passages, as_json=json)
+    if threshold is not None:
+        check_threshold(threshold)
     for kind, path in lists.items():
-        check_output(path, options.texts, f"--{kind}")
+        check_output(path, texts, f"--{kind}")
     if len({path.absolute() for path in lists.values()}) < len(lists):
         raise ConfigError(f"--clean and --dirty are both {lists[CLEAN]}; name two files")
-    seen = None if options.state is None else seen_in_run(options.state, options, "find items")
-    texts = read_texts(options)
+    seen = None
+    if state is not None:
+        seen = seen_in_run(dataset, state, global_batch, ranks, requests, "find items")
+    named = read_texts(texts, settings, requests)
     if lists:
-        check_ids([name for name, _ in texts])
-    documents = DatasetDocuments(options.dataset, requests_of(options))
-    found = find_items(documents, [text for _, text in texts], options.most, Progress(quiet=not sys.stderr.isatty()))
-    steps = first_steps(seen(sorted({each for item in found for each in item.documents}))) if seen else {}
-    ids: dict[str, list[str]] = {CLEAN: [], DIRTY: [], SHORT: []}
-    for (name, text), item in zip(texts, found, strict=True):
-        is_dirty = item.found > 0 and item.share >= (options.threshold or 0)
-        kind = DIRTY if is_dirty else CLEAN if item.runs else SHORT
-        ids[kind].append(name)
-        step = min((steps[each] for each in item.documents if each in steps), default=None)
-        if options.json:
-            line = {"id": name, "item": kind, "share": item.share, "documents": item.documents}
-            line |= {"first_step": step} if seen else {}
-            line["found"] = [match._asdict() for match in item.matches]
-            print(json.dumps(line, ensure_ascii=False))
-            continue
-        number = len(item.documents)
-        where = f", {item.share:.0%} of its windows in {number:,} document{'s' * (number > 1)}" if number else ""
-        if seen and number:
-            where += ", which the run has not read" if step is None else f", first read at step {step:,}"
-        print_matches(f"{kind} {name or excerpt(text)}{where}", item.matches)
+        check_ids([name for name, _ in named])
+    documents = DatasetDocuments(dataset, requests)
+    looked_for = [text for _, text in named]
+    of_items = find_items(documents, looked_for, most, Progress(quiet=not sys.stderr.isatty()))
+    steps = first_steps(seen(sorted({each for item in of_items for each in item.documents}))) if seen else None
+    ids = print_items(dataset, named, of_items, threshold or 0, steps, as_json=json)
     for kind, path in lists.items():
         with atomic_file(path) as file:
             file.write("".join(f"{name}\n" for name in ids[kind]).encode("utf-8", "surrogatepass"))
-    if not options.json:
-        short = f", {len(ids[SHORT]):,} too short to compare" if ids[SHORT] else ""
-        share = f"{len(ids[DIRTY]) / len(texts):.1%}"
-        print(
-            f"{len(ids[DIRTY]):,} of {len(texts):,} items ({share}) are dirty, {len(ids[CLEAN]):,} clean{short}: "
-            f"{options.dataset}"
-        )
     return 0 if ids[DIRTY] else 1
+
+
+def print_found(
+    dataset: str, named: Sequence[tuple[str, str]], found: Sequence[Sequence[Match]], *, passages: bool, as_json: bool
+) -> int:
+    """Print the documents that were found for each text; return the exit status."""
+    for (name, text), matches in zip(named, found, strict=True):
+        if as_json:
+            print(dumps({"id": name, "found": [match._asdict() for match in matches]}, ensure_ascii=False))
+        elif matches:
+            print_matches(name or excerpt(text), matches)
+    if not as_json:
+        print(summary(found, dataset, passages=passages))
+    return 0 if any(found) else 1
+
+
+def print_items(
+    dataset: str,
+    named: Sequence[tuple[str, str]],
+    found: Sequence[FoundItem],
+    threshold: float,
+    steps: Mapping[str, int] | None,
+    *,
+    as_json: bool,
+) -> dict[str, list[str]]:
+    """Print of each item of a benchmark whether it is clean; return the ids of clean, dirty and short items."""
+    ids: dict[str, list[str]] = {CLEAN: [], DIRTY: [], SHORT: []}
+    for (name, text), item in zip(named, found, strict=True):
+        is_dirty = item.found > 0 and item.share >= threshold
+        kind = DIRTY if is_dirty else CLEAN if item.runs else SHORT
+        ids[kind].append(name)
+        step = min((steps[each] for each in item.documents if each in steps), default=None) if steps else None
+        if as_json:
+            line = {"id": name, "item": kind, "share": item.share, "documents": item.documents}
+            line |= {"first_step": step} if steps is not None else {}
+            line["found"] = [match._asdict() for match in item.matches]
+            print(dumps(line, ensure_ascii=False))
+            continue
+        number = len(item.documents)
+        places = f", {item.share:.0%} of its windows in {number:,} document{'s' * (number > 1)}" if number else ""
+        if steps is not None and number:
+            places += ", which the run has not read" if step is None else f", first read at step {step:,}"
+        print_matches(f"{kind} {name or excerpt(text)}{places}", item.matches)
+    if not as_json:
+        short = f", {len(ids[SHORT]):,} too short to compare" if ids[SHORT] else ""
+        share = f"{len(ids[DIRTY]) / len(named):.1%}"
+        print(
+            f"{len(ids[DIRTY]):,} of {len(named):,} items ({share}) are dirty, {len(ids[CLEAN]):,} clean{short}: "
+            f"{dataset}"
+        )
+    return ids
 
 
 def check_ids(names: Sequence[str]) -> None:
@@ -186,21 +199,21 @@ def first_steps(spans: Sequence[dict[str, Any]]) -> dict[str, int]:
     return steps
 
 
-def read_texts(options: argparse.Namespace) -> list[tuple[str, str]]:
+def read_texts(items: Sequence[str], settings: Mapping[str, Any], requests: RequestOptions) -> list[tuple[str, str]]:
     """Return the id and text of each text; the id is '' for a text of the command line. Raises ``ConfigError`` without a text."""
     texts: list[tuple[str, str]] = []
-    reader, recipe = CountingReader(), recipe_of(options, _SETTINGS)
-    for item in options.texts:
+    reader, recipe = CountingReader(), Recipe.from_json(settings)
+    for item in items:
         if not names_file(item):
             if not item.strip():
                 raise ConfigError(f"TEXT {item!r} has no words; give a text, or files of texts")
             texts.append(("", item))
             continue
-        for file in find_inputs([item], requests=requests_of(options), format=recipe.format):
+        for file in find_inputs([item], requests=requests, format=recipe.format):
             texts += [(document.id, document.text) for document in reader.documents(file, recipe)]
     reader.print()
     if not texts:
-        raise ConfigError(f"{', '.join(options.texts)}: no text; name the field of the texts with --text-key")
+        raise ConfigError(f"{', '.join(items)}: no text; name the field of the texts with --text-key")
     return texts
 
 
@@ -218,8 +231,8 @@ def print_matches(name: str, matches: Sequence[Match]) -> None:
         estimate = "" if match.estimate is None or match.kind == EXACT else f" (estimated {match.estimate:.2f})"
         what = f"{match.likeness:.0%} of its windows" if match.kind == PASSAGE else f"{match.likeness:.2f}{estimate}"
         details = [f"{title} {value}" for title, value in (("id", match.id), ("source", match.source)) if value]
-        where = ", ".join([match.shard, f"document {match.document}", f"key {match.key}", *details])
-        console.print(f"  {match.kind} {what}  {where}", markup=False)
+        place = ", ".join([match.shard, f"document {match.document}", f"key {match.key}", *details])
+        console.print(f"  {match.kind} {what}  {place}", markup=False)
         console.print(f"    | {excerpt(match.passage)}", markup=False)
 
 
@@ -231,4 +244,13 @@ def summary(found: Sequence[Sequence[Match]], dataset: str, *, passages: bool) -
     return f"{len(kinds):,} of {len(found):,} texts ({len(kinds) / len(found):.1%}) are in {dataset}{counts}{hint}"
 
 
-COMMAND = Command(make_parser=make_parser, run=run, error_status=2)
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    brief="DATASET TEXT|FILE...",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    settings=("format", "text_key", "id_key"),
+    add_settings=add_settings,
+    error_status=2,
+)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Any
 
+from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
+from pipeline.text.document import OnError
 
-from .command import Command, Parser, add_requests, requests_of
-from .texts_options import add_setting
+from .command import Command
+from .texts_options import add_settings
 
 DESCRIPTION = """\
 Make a dataset from files of token ids: check the ids, split off validation documents, write shards and verify them.
@@ -25,52 +27,61 @@ EPILOG = (
 )
 _SETTINGS = ("id_key", "keep_fields", "where", "val_fraction", "tokens_per_shard", "tokens_per_sample", "seed")
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="SOURCE... --output DIR", description=DESCRIPTION, epilog=EPILOG)
-    add = parser.add_argument
-    add(
-        "sources",
-        nargs="+",
-        metavar="SOURCE",
-        help="files, directories or patterns; Parquet, Arrow and JSON also by url",
-    )
-    add("--output", required=True, help="directory of the dataset: empty or new")
-    add("--tokens-key", default="input_ids", help="field or column of the lists of ids (default: input_ids)")
-    add("--tokenizer", help="the tokenizer that made the ids: it checks them, and is copied to the output")
-    add("--eos-id", type=int, metavar="N", help="the id that ends documents (default: the tokenizer's)")
-    add("--dtype", default="uint16", help="dtype of a flat .bin: uint16 or uint32 (default: uint16)")
-    add(
-        "--on-error",
-        default="stop",
-        choices=("stop", "records", "skip"),
-        help="if a document is bad: stop (default); records: skip and count it; skip: skip the rest of a damaged file, too",
-    )
-    for name in _SETTINGS:
-        add_setting(parser, name)
-    add("--quiet", action="store_true", help="print errors only")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+SOURCE...     files, directories or patterns; Parquet, Arrow and JSON also by url
+--output DIR  directory of the dataset: empty or new
+--tokens-key  field or column of the lists of ids
+--tokenizer   the tokenizer that made the ids: it checks them, and is copied to the output
+--eos-id N    the id that ends documents (default: the tokenizer's)
+--dtype       dtype of a flat .bin: uint16 or uint32
+--on-error    if a document is bad: stop (default); records: skip and count it; skip: skip the rest of a damaged file, too
+--quiet       print errors only"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
+def run(
+    sources: list[str],
+    *,
+    output: str,
+    tokens_key: str = "input_ids",
+    tokenizer: str | None = None,
+    eos_id: int | None = None,
+    dtype: str = "uint16",
+    on_error: OnError = "stop",
+    quiet: bool = False,
+    settings: dict[str, Any],
+    requests: RequestOptions,
+) -> int:
     from pipeline.exchange.token_sources import import_tokens
 
-    names = ("tokenizer", "tokens_key", "eos_id", "dtype", "on_error", *_SETTINGS)
-    settings = {name: value for name in names if (value := getattr(options, name)) is not None}
     if "keep_fields" in settings:
         settings["keep_fields"] = settings["keep_fields"].split(",")
-    progress = Progress(quiet=options.quiet)
     manifest = import_tokens(
-        options.sources, options.output, requests=requests_of(options), progress=progress, **settings
+        sources,
+        output,
+        tokenizer=tokenizer,
+        tokens_key=tokens_key,
+        eos_id=eos_id,
+        dtype=dtype,
+        on_error=on_error,
+        requests=requests,
+        progress=Progress(quiet=quiet),
+        **settings,
     )
-    if not options.quiet:
+    if not quiet:
         documents, tokens = manifest.counts["kept"], manifest.counts["tokens"]
-        print(f"{options.output}: {documents:,} documents, {tokens:,} tokens, verified")
+        print(f"{output}: {documents:,} documents, {tokens:,} tokens, verified")
         for reason, number in manifest.counts["bad"].items():
             print(f"{number:,} skipped: {reason}")
         print(*manifest.counts.get("notes", ()), sep="\n", end="\n" * bool(manifest.counts.get("notes")))
     return 0
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    brief="SOURCE... --output DIR",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    settings=_SETTINGS,
+    add_settings=add_settings,
+)

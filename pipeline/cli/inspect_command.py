@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 from rich.console import Console
 from rich.text import Text
 
@@ -14,12 +12,13 @@ from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.funnel import funnel
 from pipeline.builder.report.html import group_rows
 from pipeline.errors import ConfigError, ManifestError
+from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest, ShardInfo
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.text.tokens.tokenizer import tokenizer_of_dataset
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command
 
 DESCRIPTION = """\
 Show a dataset at a glance, one document and its origin, or the rows of a batch.
@@ -36,40 +35,43 @@ _MOST_GROUPS = 8  # sources and languages shown by name
 
 console = Console(highlight=False, emoji=False, soft_wrap=True)
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset; shards of a url are cached")
-    parser.add_argument("--split", default="train", help="split of the document (default: train)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--document", type=int, metavar="N", help="number of a document in the split, from 0")
-    which.add_argument("--key", help="key of a tar member")
-    which.add_argument("--id", help="id of a document in the input; the first document with this id is shown")
-    which.add_argument(
-        "--batch", type=int, metavar="N", help="number of a batch, from 0, in a stream shuffled by seed 0"
-    )
-    parser.add_argument(
-        "--seq-len", type=int, default=256, metavar="N", help="tokens of a row of --batch (default: 256)"
-    )
-    parser.add_argument("--rows", type=int, default=4, metavar="N", help="rows of --batch (default: 4)")
-    parser.add_argument("--tokens", action="store_true", help="show each token id next to its text")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DATASET         directory or url of a dataset; shards of a url are cached
+--split         split of the document
+--document N |  number of a document in the split, from 0
+--key |         key of a tar member
+--id |          id of a document in the input; the first document with this id is shown
+--batch N |     number of a batch, from 0, in a stream shuffled by seed 0
+--seq-len N     tokens of a row of --batch
+--rows N        rows of --batch
+--tokens        show each token id next to its text"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    folder = DatasetFolder(options.dataset, requests_of(options))
+def run(
+    dataset: str,
+    *,
+    split: str = "train",
+    document: int | None = None,
+    key: str | None = None,
+    id: str | None = None,
+    batch: int | None = None,
+    seq_len: int = 256,
+    rows: int = 4,
+    tokens: bool = False,
+    requests: RequestOptions,
+) -> int:
+    folder = DatasetFolder(dataset, requests)
     manifest = folder.manifest()
     try:
-        manifest.split(options.split)
+        manifest.split(split)
     except ManifestError as error:  # the flag is wrong, not the manifest
         raise ConfigError(f"--split: {error}") from error
-    if options.batch is not None:
-        show_batch(folder, options)
-    elif options.document is None and options.key is None and options.id is None:
+    if batch is not None:
+        show_batch(folder, split, batch, seq_len, rows)
+    elif document is None and key is None and id is None:
         glance(folder.base, manifest)
     else:
-        show(folder, manifest, options)
+        show(folder, manifest, split, document, key, id, tokens=tokens)
     return 0
 
 
@@ -96,68 +98,70 @@ def glance(directory: str, manifest: Manifest) -> None:
         page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, for copying
 
 
-def show(folder: DatasetFolder, manifest: Manifest, options: argparse.Namespace) -> None:
+def show(
+    folder: DatasetFolder,
+    manifest: Manifest,
+    split: str,
+    document: int | None,
+    key: str | None,
+    id: str | None,
+    *,
+    tokens: bool,
+) -> None:
     """Print the origin of one document, then its text."""
     access = ShardAccess(requests=folder.requests)
-    info, number = find(folder, access, manifest, options)
+    info, number = find(folder, access, manifest, split, document, key, id)
     path = folder.path(info.name)
-    tokens = access.document(path, number, info)
-    console.print(f"{info.name}, document {number} of {info.documents}, {len(tokens):,} tokens", style="bold")
+    ids = access.document(path, number, info).tolist()
+    console.print(f"{info.name}, document {number} of {info.documents}, {len(ids):,} tokens", style="bold")
     for name, column in access.table(path, info).items():
         console.print(f"{name:>14}: {column[number]}", markup=False)
     if not manifest.tokenizer.get("sha256"):  # ids imported without a tokenizer
-        console.print(str(tokens.tolist()))
+        console.print(str(ids))
         return
     tokenizer = tokenizer_of_dataset(folder, manifest)
-    if options.tokens:
-        for token in tokens.tolist():
+    if tokens:
+        for token in ids:
             console.print(f"{token:>14}  {tokenizer.decode([token])!r}", markup=False)
-    console.print(f"\n{tokenizer.decode(tokens.tolist())}", markup=False)
+    console.print(f"\n{tokenizer.decode(ids)}", markup=False)
 
 
-def show_batch(folder: DatasetFolder, options: argparse.Namespace) -> None:
+def show_batch(folder: DatasetFolder, split: str, batch: int, seq_len: int, rows: int) -> None:
     """Print the rows of a batch. Text between ⟦ and ⟧ does not count in the loss."""
-    data = pipeline.ShardDataset(
-        folder.base, options.split, tries=folder.requests.tries, timeout=folder.requests.timeout
-    )
-    stream = data.shuffle(seed=0).pack(options.seq_len, boundaries=True).batch(options.rows)
-    stream.skip(options.batch)
+    data = pipeline.ShardDataset(folder.base, split, tries=folder.requests.tries, timeout=folder.requests.timeout)
+    stream = data.shuffle(seed=0).pack(seq_len, boundaries=True).batch(rows)
+    stream.skip(batch)
     for number, text in enumerate(stream.decode(next(iter(stream)))):
         console.print(f"row {number}", style="bold")
         console.print(f"{text}\n", markup=False)
 
 
 def find(
-    folder: DatasetFolder, access: ShardAccess, manifest: Manifest, options: argparse.Namespace
+    folder: DatasetFolder,
+    access: ShardAccess,
+    manifest: Manifest,
+    name: str,
+    document: int | None,
+    key: str | None,
+    id: str | None,
 ) -> tuple[ShardInfo, int]:
-    """Return the shard of the document that the flags name, and the document's number in it."""
-    split = manifest.split(options.split)
-    before = 0
-    for info in split.shards:
-        if options.document is None:
-            column, wanted = ("key", options.key) if options.key is not None else ("id", options.id)
+    """Return the shard of a document of the split ``name``, by its number, key or id, and the document's number in it."""
+    earlier = 0
+    column, wanted = ("key", key) if key is not None else ("id", id)
+    for info in manifest.split(name).shards:
+        if document is None:
             values = access.table(folder.path(info.name), info).get(column, [])
             if wanted in values:
                 return info, values.index(wanted)
-        elif before <= options.document < before + info.documents:
-            return info, options.document - before
-        before += info.documents
-    raise ConfigError(
-        f"no {_selection(options)} in split {options.split!r} of {before:,} documents{_hint(options, manifest)}"
-    )
+        elif earlier <= document < earlier + info.documents:
+            return info, document - earlier
+        earlier += info.documents
+    others = " or ".join(f"--split {other}" for other in manifest.splits if other != name)
+    hint = f"; it may be in {others}, or have been dropped" if id is not None and others else ""
+    if key is not None:
+        hint = "; keys look like 000000000040" + (f"; it may be in {others}" if others else "")
+    what = f"document {document}" if document is not None else f"{column} {wanted!r}"
+    raise ConfigError(f"no {what} in split {name!r} of {earlier:,} documents{hint}")
 
 
-def _selection(options: argparse.Namespace) -> str:
-    if options.key is not None:
-        return f"key {options.key!r}"
-    return f"document {options.document}" if options.id is None else f"id {options.id!r}"
-
-
-def _hint(options: argparse.Namespace, manifest: Manifest) -> str:
-    others = " or ".join(f"--split {name}" for name in manifest.splits if name != options.split)
-    if options.key is not None:
-        return "; keys look like 000000000040" + (f"; it may be in {others}" if others else "")
-    return f"; it may be in {others}, or have been dropped" if options.id is not None and others else ""
-
-
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(run=run, flags=FLAGS, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)

@@ -61,7 +61,7 @@ def run_command(name: str, argv: Sequence[str] | None = None, *, program: str | 
             command = load_command(name)
             parser = command.make_parser(program)
         options = parser.parse_args(argv)
-        return exit_status(lambda: command.run(options, parser), error_status=command.error_status, hint=command.hint)
+        return exit_status(lambda: command.call(options, parser), error_status=command.error_status, hint=command.hint)
 
     return exit_status(load_and_run)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-
 from pipeline.atomic import atomic_file
 from pipeline.finished.near_vectors import near_vectors
 
-from .command import Command, Parser, check_output, local_file
+from .command import Command, check_output
+from .flags import LocalFile
 
 DESCRIPTION = """\
 List the documents whose vectors are near an earlier document's; the earlier one stays. Your own model makes the vectors.
@@ -20,33 +19,32 @@ with the lowest cosines are shown: raise the threshold if both documents of such
 
 _SHOWN = 3  # pairs
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="VECTORS --threshold COSINE --output FILE", description=DESCRIPTION)
-    add = parser.add_argument
-    add("vectors", metavar="VECTORS", help="a .npy file with a row for each document, or Parquet or JSON Lines")
-    add("--threshold", type=float, required=True, metavar="COSINE", help="lowest cosine of two near vectors")
-    add("--output", required=True, type=local_file, metavar="FILE", help="the ids of near documents, one a line")
-    add(
-        "--keys",
-        metavar="FILE",
-        help="file of the ids of the rows: text with an id a line, Parquet or JSON Lines (default: VECTORS)",
-    )
-    add("--column", default="vector", help="column of the vectors in Parquet or JSON Lines (default: vector)")
-    add("--id-key", default="id", help="column of the ids in Parquet or JSON Lines (default: id)")
-    return parser
+FLAGS = """\
+VECTORS             a .npy file with a row for each document, or Parquet or JSON Lines
+--threshold COSINE  lowest cosine of two near vectors
+--output FILE       the ids of near documents, one a line
+--keys FILE         file of the ids of the rows: text with an id a line, Parquet or JSON Lines (default: VECTORS)
+--column            column of the vectors in Parquet or JSON Lines
+--id-key            column of the ids in Parquet or JSON Lines"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    check_output(options.output, (options.vectors, options.keys))
-    columns = {"column": options.column, "id_key": options.id_key}
-    near = near_vectors(options.vectors, options.keys, options.threshold, **columns)
-    with atomic_file(options.output) as file:
+def run(
+    vectors: str,
+    *,
+    threshold: float,
+    output: LocalFile,
+    keys: str | None = None,
+    column: str = "vector",
+    id_key: str = "id",
+) -> int:
+    check_output(output, (vectors, keys))
+    near = near_vectors(vectors, keys, threshold, column=column, id_key=id_key)
+    with atomic_file(output) as file:
         file.writelines(f"{each.key}\n".encode() for each in near)
     for each in sorted(near, key=lambda each: each.cosine)[:_SHOWN]:
         print(f"  {each.cosine:.4f}  {each.key} is near {each.stays}, which stays")
-    print(f"{options.output}: {len(near):,} ids of near documents")
+    print(f"{output}: {len(near):,} ids of near documents")
     return 0
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(run=run, flags=FLAGS, brief="VECTORS --threshold COSINE --output FILE", description=DESCRIPTION)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import tomllib
 from collections import Counter
+from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pipeline
 from pipeline.errors import ConfigError
+from pipeline.objects.request_options import RequestOptions
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command
 
 DESCRIPTION = """\
 Show what a run of a mix will read: rows, tokens and epochs of each source, and where a source begins its second pass.
@@ -34,71 +34,63 @@ EPILOG = (
     "exit status: 0 shown; 1 an error; 2 wrong usage, a value that cannot be used, or an exceeded cap; 130 interrupted"
 )
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="NAME=DATASET:WEIGHT ... --tokens N", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument(
-        "dataset",
-        nargs="+",
-        metavar="NAME=DATASET:WEIGHT",
-        help="a source: directory or url of a dataset, and its share",
-    )
-    parser.add_argument("--tokens", required=True, type=float, metavar="N", help="tokens of the run, as 10e9")
-    parser.add_argument("--schedule", type=Path, metavar="FILE", help="TOML file of weights that change over the run")
-    parser.add_argument("--split", default="train", help="split of each dataset (default: train)")
-    parser.add_argument(
-        "--rows", choices=("packed", "best-fit", "documents"), default="packed", help="what a row is (default: packed)"
-    )
-    parser.add_argument("--seq-len", type=int, default=2048, metavar="N", help="tokens of a row (default: 2048)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the shuffle (default: 0)")
-    parser.add_argument("--max-epochs", nargs="+", default=[], metavar="NAME=N", help="read a source at most N times")
-    parser.add_argument(
-        "--on-cap",
-        choices=("refuse", "renormalize"),
-        default="refuse",
-        help="if a source exceeds --max-epochs: end and name weights that fit, or plan with these (default: refuse)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+NAME=DATASET:WEIGHT...  a source: directory or url of a dataset, and its share
+--tokens N              tokens of the run, as 10e9
+--schedule FILE         TOML file of weights that change over the run
+--split                 split of each dataset
+--rows                  what a row is
+--seq-len N             tokens of a row
+--seed N                seed of the shuffle
+--max-epochs NAME=N...  read a source at most N times
+--on-cap                if a source exceeds --max-epochs: end and name weights that fit, or plan with these
+--json                  print the plan as JSON"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    requests = requests_of(options)
+def run(
+    dataset: list[str],
+    *,
+    tokens: float,
+    schedule: Path | None = None,
+    split: str = "train",
+    rows: Literal["packed", "best-fit", "documents"] = "packed",
+    seq_len: int = 2048,
+    seed: int = 0,
+    max_epochs: list[str] | None = None,
+    on_cap: Literal["refuse", "renormalize"] = "refuse",
+    json: bool = False,
+    requests: RequestOptions,
+) -> int:
     form, wanted = r"([^=]+)=(.+):(\d*\.?\d+)", "NAME=DATASET:WEIGHT, as web=shards/web:0.9"
-    if options.schedule:
+    if schedule:
         form, wanted = r"([^=]+)=(.+)", "NAME=DATASET, as web=shards/web"
     parts = []
-    for what in options.dataset:
+    for what in dataset:
         if (match := re.fullmatch(form, what)) is None:
             raise ConfigError(f"{what}: a source is {wanted}")
         parts.append(match.groups())
     if twice := [name for name, times in Counter(name for name, *_ in parts).items() if times > 1]:
         raise ConfigError(f"two sources are named {twice[0]!r}; give each its own name")
-    weights: Any = schedule(options) if options.schedule else {name: float(weight) for name, _, weight in parts}
+    weights: Any = read_schedule(schedule, tokens) if schedule else {name: float(weight) for name, _, weight in parts}
     settings: dict[str, Any] = {"tries": requests.tries, "timeout": requests.timeout}
-    sources = {name: pipeline.ShardDataset(what, options.split, **settings) for name, what, *_ in parts}
-    mixed = pipeline.mix(sources, weights).shuffle(seed=options.seed)
-    stream = (
-        mixed.documents()
-        if options.rows == "documents"
-        else mixed.pack(options.seq_len, best_fit=options.rows == "best-fit")
-    )
-    plan = stream.plan(options.tokens, max_epochs=dict(map(cap, options.max_epochs)), on_cap=options.on_cap)
-    print(json.dumps(plan.to_json(), ensure_ascii=False) if options.json else plan)
+    sources = {name: pipeline.ShardDataset(what, split, **settings) for name, what, *_ in parts}
+    mixed = pipeline.mix(sources, weights).shuffle(seed=seed)
+    stream = mixed.documents() if rows == "documents" else mixed.pack(seq_len, best_fit=rows == "best-fit")
+    plan = stream.plan(tokens, max_epochs=dict(map(cap, max_epochs or ())), on_cap=on_cap)
+    print(dumps(plan.to_json(), ensure_ascii=False) if json else plan)
     return 0
 
 
-def schedule(options: argparse.Namespace) -> pipeline.Schedule:
+def read_schedule(path: Path, tokens: float) -> pipeline.Schedule:
     """Return the weights in the file of ``--schedule``; without a unit, positions are shares of ``--tokens``."""
     try:
-        values = tomllib.loads(options.schedule.read_text())
+        values = tomllib.loads(path.read_text())
         values = dict(values.get("weights", values))
         if "unit" not in values:
-            values |= {"unit": "shares", "tokens": options.tokens}
+            values |= {"unit": "shares", "tokens": tokens}
         return pipeline.Schedule(values.pop("points", None), **values)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"--schedule {options.schedule}: {error}") from error
+        raise ConfigError(f"--schedule {path}: {error}") from error
 
 
 def cap(text: str) -> tuple[str, float]:
@@ -110,4 +102,6 @@ def cap(text: str) -> tuple[str, float]:
         raise ConfigError(f"--max-epochs {text}: write NAME=N, as wiki=4") from None
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(
+    run=run, flags=FLAGS, brief="NAME=DATASET:WEIGHT ... --tokens N", description=DESCRIPTION, epilog=EPILOG
+)

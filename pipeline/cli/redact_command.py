@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from pipeline.errors import ConfigError, first_few
-from pipeline.finished.redaction.redact import drop, redact
+from pipeline.finished.redaction.redact import drop as write_without
+from pipeline.finished.redaction.redact import redact
+from pipeline.objects.request_options import RequestOptions
 
-from .command import Command, Parser, add_requests, requests_of
-from .trace_command import add_run, seen_in_run
+from .command import Command
+from .trace_command import seen_in_run
 
 DESCRIPTION = """\
 Overwrite the tokens of documents in a finished dataset by end-of-text ids, in place.
@@ -26,82 +27,72 @@ If the command is killed, run it again to continue. It writes a certificate into
 the hashes of files before and after, the result of a search for copies, and the steps of --state that saw the documents."""
 
 EPILOG = "exit status: 0 done; 1 an error, or a copy is left; 2 wrong usage, or an unknown key; 130 interrupted"
-
-
 _SHOWN = 10  # steps
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DATASET --ids FILE --reason TEXT", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("dataset", metavar="DATASET", help="directory or url of a dataset")
-    parser.add_argument("--ids", required=True, type=Path, metavar="FILE", help="keys or ids of documents, one a line")
-    parser.add_argument("--reason", required=True, metavar="TEXT", help="the reason, which the manifest keeps")
-    parser.add_argument(
-        "--drop",
-        metavar="OUTPUT",
-        help="leave DATASET as it is, and write a copy without the documents to a new directory",
-    )
-    parser.add_argument("--texts", action="store_true", help="empty the kept texts of these documents, too")
-    parser.add_argument(
-        "--no-lock", action="store_true", help="for file systems without locks: see shardwright build --help"
-    )
-    parser.add_argument(
-        "--state",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="states of runs, as JSON, to list the steps that saw the documents",
-    )
-    add_run(parser)
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DATASET           directory or url of a dataset
+--ids FILE        keys or ids of documents, one a line
+--reason TEXT     the reason, which the manifest keeps
+--drop OUTPUT     leave DATASET as it is, and write a copy without the documents to a new directory
+--texts           empty the kept texts of these documents, too
+--no-lock         for file systems without locks: see shardwright build --help
+--state FILE...   states of runs, as JSON, to list the steps that saw the documents
+--global-batch N  with --state: batch size times number of ranks
+--ranks N         with --state: ranks of the run"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
+def run(
+    dataset: str,
+    *,
+    ids: Path,
+    reason: str,
+    drop: str | None = None,
+    texts: bool = False,
+    lock: bool = True,
+    state: list[Path] | None = None,
+    global_batch: int | None = None,
+    ranks: int = 1,
+    requests: RequestOptions,
+) -> int:
     try:
-        names = options.ids.read_text(encoding="utf-8-sig").split("\n")
+        names = ids.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"--ids {options.ids}: cannot be read: {error}; give a text file of one key or id a line"
-        ) from None
-    if options.drop is not None:
-        new = drop(options.dataset, names, options.reason, options.drop, requests=requests_of(options))
-        print(f"{options.drop}: {len(new.removals[-1]['keys']):,} documents are left out; begin new runs with it")
+        raise ConfigError(f"--ids {ids}: cannot be read: {error}; give a text file of one key or id a line") from None
+    if drop is not None:
+        new = write_without(dataset, names, reason, drop, requests=requests)
+        print(f"{drop}: {len(new.removals[-1]['keys']):,} documents are left out; begin new runs with it")
         return 0
-    certificate = redact(
-        options.dataset,
-        names,
-        options.reason,
-        texts=options.texts,
-        runs={str(path): seen_in_run(path, options, "redact") for path in options.state},
-        requests=requests_of(options),
-        lock=not options.no_lock,
-    )
+    runs = {str(path): seen_in_run(dataset, path, global_batch, ranks, requests, "redact") for path in state or ()}
+    certificate = redact(dataset, names, reason, texts=texts, runs=runs, requests=requests, lock=lock)
     if certificate is None:
-        print(f"{options.dataset}: nothing to do; these documents were redacted before")
+        print(f"{dataset}: nothing to do; these documents were redacted before")
         return 0
-    if before := certificate["before"]:
-        print(f"{options.dataset}: {len(before):,} of the list were redacted before: {first_few(before)}")
+    if earlier := certificate["before"]:
+        print(f"{dataset}: {len(earlier):,} of the list were redacted before: {first_few(earlier)}")
     documents, found = certificate["documents"], certificate["search"]["found"]
     tokens = sum(document["tokens"] for document in documents)
     copies = f"{len(found)} cop{'y' if len(found) == 1 else 'ies'}"
     rejected = f", {certificate['rejected']:,} rejected documents removed" if "rejected" in certificate else ""
-    searched = f" in {certificate['search']['files']:,} files that changed" if "://" in str(options.dataset) else ""
-    print(
-        f"{options.dataset}: {len(documents):,} documents of {tokens:,} tokens redacted{rejected}; {copies} left{searched}"
-    )
+    searched = f" in {certificate['search']['files']:,} files that changed" if "://" in dataset else ""
+    print(f"{dataset}: {len(documents):,} documents of {tokens:,} tokens redacted{rejected}; {copies} left{searched}")
     for copy in found:
-        where = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
-        print(f"{copy['file']}, {where}: holds a copy of document {copy['key']}")
+        place = f"document {copy['document']}" if "document" in copy else f"byte {copy['byte']}"
+        print(f"{copy['file']}, {place}: holds a copy of document {copy['key']}")
     for seen in certificate["runs"]:
         lines = [
             f"step {one['step']}, rank {one['rank']}, row {one['row']}: document {one['key']}" for one in seen["seen"]
         ]
         more = f"; {len(lines) - _SHOWN:,} more are in the certificate" if len(lines) > _SHOWN else ""
         print(f"{seen['state']}: {'; '.join(lines[:_SHOWN]) or 'no step had these documents'}{more}")
-    print(f"certificate: {str(options.dataset).rstrip('/')}/{certificate['name']}.html, and .json")
+    print(f"certificate: {dataset.rstrip('/')}/{certificate['name']}.html, and .json")
     return 1 if found else 0
 
 
-COMMAND = Command(make_parser=make_parser, run=run, hint="the same command continues")
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    brief="DATASET --ids FILE --reason TEXT",
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    hint="the same command continues",
+)

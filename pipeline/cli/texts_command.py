@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
+from typing import Any
 
 from pipeline.atomic import atomic_file
 from pipeline.builder.recipe import Recipe
+from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 from pipeline.text.hashes import text_hashes
 from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
-from .command import Command, Parser, add_requests, check_output, local_file, requests_of
-from .texts_options import CountingReader, add_setting, recipe_of
+from .command import Command, check_output
+from .flags import LocalFile
+from .texts_options import CountingReader, add_settings
 
 DESCRIPTION = """\
 Export the texts that a build would read, with their ids and keys. A key is BLAKE2b of the UTF-8: 128 bits, 32 hex digits.
@@ -29,32 +31,26 @@ Or embed the texts with a model, and list near texts with `shardwright near-vect
 _SETTINGS = ("where", "format", "text_key", "id_key", "extract")
 _ROWS = 4096
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT... --output FILE", description=DESCRIPTION)
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
-    parser.add_argument("--output", required=True, type=local_file, help="Parquet file with columns key, id and text")
-    for name in _SETTINGS:
-        add_setting(parser, name)
-    add_requests(parser)
-    return parser
+FLAGS = """\
+INPUT...       files, directories, globs or brace patterns
+--output FILE  Parquet file with columns key, id and text"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
+def run(inputs: list[str], *, output: LocalFile, settings: dict[str, Any], requests: RequestOptions) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = pa.schema({"key": pa.string(), "id": pa.string(), "text": pa.large_string()})
-    recipe = recipe_of(options, _SETTINGS)
-    files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
-    check_output(options.output, (file for file in files if file.stored is None))
+    recipe = Recipe.from_json(settings)
+    files = find_inputs(inputs, requests=requests, format=recipe.format)
+    check_output(output, (file for file in files if file.stored is None))
     reader = CountingReader()
     count = 0
     progress = Progress(quiet=not sys.stderr.isatty())
     reading = progress.bar("read", sum(file.size for file in files), "bytes")
     with (
         reading as advance,
-        atomic_file(options.output) as file,
+        atomic_file(output) as file,
         pq.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
         for documents in _batches(files, recipe, reader, advance):
@@ -63,7 +59,7 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
             writer.write_table(pa.table({"key": keys, "id": ids, "text": texts}, schema=schema))
             count += len(texts)
     reader.print()
-    print(f"{options.output}: {count:,} texts")
+    print(f"{output}: {count:,} texts")
     return 0
 
 
@@ -75,4 +71,11 @@ def _batches(
         yield some
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    brief="INPUT... --output FILE",
+    description=DESCRIPTION,
+    settings=_SETTINGS,
+    add_settings=add_settings,
+)

@@ -70,10 +70,9 @@ def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
     parser.add_argument(flag_of(item), type=parser_of(types), choices=setting.choices or None, help=help)
 
 
-def recipe_of(options: argparse.Namespace, names: tuple[str, ...], **settings: Any) -> Recipe:
-    """Return a recipe with the values of the flags ``names``, and with other ``settings``."""
-    values = {name: getattr(options, name) for name in names}
-    return Recipe.from_json({name: value for name, value in values.items() if value is not None} | settings)
+def add_settings(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
+    for name in names:
+        add_setting(parser, name)
 
 
 def rule_list() -> str:

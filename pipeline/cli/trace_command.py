@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipeline.errors import ConfigError, StateError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command
 from .inspect_command import console
 
 DESCRIPTION = """\
@@ -37,110 +36,98 @@ EPILOG = """\
 exit status: 0 shown; 1 an error, or no step contains the document; 2 wrong usage, or a value that cannot be used; 130
 interrupted"""
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(
-        prog,
-        brief="DATASET --state FILE --step N|--document ID --global-batch N",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
-    parser.add_argument(
-        "dataset",
-        nargs="+",
-        metavar="DATASET",
-        help="directory or url of the dataset, or files of raw text; for a mix, name=DIRECTORY of each source",
-    )
-    parser.add_argument("--state", required=True, metavar="FILE", type=Path, help="state of the run, as JSON")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--step", type=int, metavar="N", help="step of the run, from 0")
-    which.add_argument(
-        "--document",
-        metavar="ID",
-        help="key or id of a document, or SHARD:NUMBER: show every step, row and span that contains it",
-    )
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="with --document: the first N steps (default: those before the state)"
-    )
-    parser.add_argument(
-        "--global-batch",
-        type=int,
-        metavar="N",
-        help="rows of a step: batch size times number of ranks; not needed for raw text and best fit",
-    )
-    parser.add_argument(
-        "--ranks", type=int, default=1, metavar="N", help="ranks of the run; rows are numbered in each (default: 1)"
-    )
-    parser.add_argument("--tokenizer", metavar="NAME", help="tokenizer of raw text (default: bytes)")
-    parser.add_argument("--text-key", metavar="FIELD", help="field of records that holds the text (default: text)")
-    parser.add_argument("--row", type=int, metavar="N", help="show only this row of the step, from 0")
-    parser.add_argument("--text", action="store_true", help="show the part of each document's text that is in the row")
-    parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DATASET...        directory or url of the dataset, or files of raw text; for a mix, name=DIRECTORY of each source
+--state FILE      state of the run, as JSON
+--step N !        step of the run, from 0
+--document ID !   key or id of a document, or SHARD:NUMBER: show every step, row and span that contains it
+--steps N         with --document: the first N steps (default: those before the state)
+--global-batch N  rows of a step: batch size times number of ranks; not needed for raw text and best fit
+--ranks N         ranks of the run; rows are numbered in each
+--tokenizer NAME  tokenizer of raw text (default: bytes)
+--text-key FIELD  field of records that holds the text (default: text)
+--row N           show only this row of the step, from 0
+--text            show the part of each document's text that is in the row
+--json            print each row as a line of JSON"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    text = {"tokenizer": options.tokenizer or "bytes", "text_key": options.text_key or "text"}
-    stream = stream_of_run(options.dataset, options.state, options, text)
+def run(
+    dataset: list[str],
+    *,
+    state: Path,
+    step: int | None = None,
+    document: str | None = None,
+    steps: int | None = None,
+    global_batch: int | None = None,
+    ranks: int = 1,
+    tokenizer: str | None = None,
+    text_key: str | None = None,
+    row: int | None = None,
+    text: bool = False,
+    json: bool = False,
+    requests: RequestOptions,
+) -> int:
+    how = {"tokenizer": tokenizer or "bytes", "text_key": text_key or "text"}
+    stream = stream_of_run(dataset, state, global_batch, ranks, requests, how)
     progress = Progress(quiet=not sys.stderr.isatty())
-    if options.document is not None:
-        spans = stream.seen(options.document, steps=options.steps, progress=progress)
-        if not spans and not options.json:
-            before = "before the state" if options.steps is None else f"of the first {options.steps:,}"
+    if document is not None:
+        spans = stream.seen(document, steps=steps, progress=progress)
+        if not spans and not json:
+            searched = "before the state" if steps is None else f"of the first {steps:,}"
             console.print(
-                f"no step {before} contains it; --steps N searches the first N steps of the run", markup=False
+                f"no step {searched} contains it; --steps N searches the first N steps of the run", markup=False
             )
-        return print_seen(spans, as_json=options.json)
-    rows = stream.trace(options.step, with_ids=options.text, progress=progress)
-    if options.row is not None:
-        if not 0 <= options.row < len(rows):
-            raise ConfigError(f"--row {options.row}: step {options.step} has the rows 0 to {len(rows) - 1}")
-        rows = [rows[options.row]]
-    tokenizer = stream.tokenizer if options.text else None
-    for row in rows:
-        if tokenizer is not None:
-            for span in row["documents"]:
-                span["text"] = tokenizer.decode(span.pop("ids"))
-        print_row(row, as_json=options.json)
+        return print_seen(spans, as_json=json)
+    rows = stream.trace(step, with_ids=text, progress=progress)
+    if row is not None:
+        if not 0 <= row < len(rows):
+            raise ConfigError(f"--row {row}: step {step} has the rows 0 to {len(rows) - 1}")
+        rows = [rows[row]]
+    for each in rows:
+        for span in each["documents"] if text else ():
+            span["text"] = stream.tokenizer.decode(span.pop("ids"))
+        print_row(each, as_json=json)
     return 0
 
 
-def stream_of_run(datasets: list[str], path: Path, options: argparse.Namespace, text: dict[str, Any]) -> Any:
-    """Return the stream of a run at a saved state. ``options`` has ``global_batch``, ``ranks`` and the flags of requests."""
+def stream_of_run(
+    datasets: list[str],
+    path: Path,
+    global_batch: int | None,
+    ranks: int,
+    requests: RequestOptions,
+    text: dict[str, Any],
+) -> Any:
+    """Return the stream of a run at a saved state. ``text`` are the options of a `TextDataset`."""
     state = read_state(path)
-    shape = json.loads(state["shape"])
+    shape = loads(state["shape"])
     named = sources_of(datasets, shape)
-    global_batch = shape.get("global_batch", options.global_batch)
+    global_batch = shape.get("global_batch", global_batch)
     if global_batch is None:
         raise ConfigError("--global-batch is missing: the rows of a step, batch size times number of ranks of the run")
-    if options.ranks < 1 or global_batch % options.ranks:
-        raise ConfigError(f"--ranks {options.ranks} do not share a global batch of {global_batch} rows equally")
-    stream = make_stream(named, shape, global_batch, options.ranks, requests_of(options), text)
+    if ranks < 1 or global_batch % ranks:
+        raise ConfigError(f"--ranks {ranks} do not share a global batch of {global_batch} rows equally")
+    stream = make_stream(named, shape, global_batch, ranks, requests, text)
     stream.load_state_dict(state)
     return stream
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `seen_in_run` needs beside a state, to a command that has ``--state``."""
-    parser.add_argument("--global-batch", type=int, metavar="N", help="with --state: batch size times number of ranks")
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="with --state: ranks of the run (default: 1)")
-
-
-def seen_in_run(path: Path, options: argparse.Namespace, what: str) -> Callable[[Sequence[str]], list[dict[str, Any]]]:
-    """Return a function from documents of ``options.dataset``, as SHARD:NUMBER, to their spans in the run of a saved state.
+def seen_in_run(
+    dataset: str, path: Path, global_batch: int | None, ranks: int, requests: RequestOptions, what: str
+) -> Callable[[Sequence[str]], list[dict[str, Any]]]:
+    """Return a function from documents of ``dataset``, as SHARD:NUMBER, to their spans in the run of a saved state.
 
     A run has no span of a document of a split that it does not read. ``what`` names the work of the caller, for the error: raises
     ``ConfigError`` if the run was a mix, whose sources may share keys.
     """
-    shape = json.loads(read_state(path)["shape"])
+    shape = loads(read_state(path)["shape"])
     names, split = sorted(shape["data"]), shape["split"].partition(",")[0]
     if names != [""]:
         raise ConfigError(
             f"--state {path}: a run of a mix of {', '.join(names)}; {what} without it. Then name the steps of each key: "
             "shardwright trace NAME=DATASET ... --state FILE --document KEY"
         )
-    stream = stream_of_run([options.dataset], path, options, {})
+    stream = stream_of_run([dataset], path, global_batch, ranks, requests, {})
 
     def seen(documents: Sequence[str]) -> list[dict[str, Any]]:
         read = [each for each in documents if split in ("all splits", each.rpartition("-")[0])]
@@ -152,13 +139,13 @@ def seen_in_run(path: Path, options: argparse.Namespace, what: str) -> Callable[
 def read_state(path: Path) -> dict[str, Any]:
     """Return the state in a file. Raises ``StateError`` if it holds none, or if its stream cannot be traced."""
     try:
-        state: Any = json.loads(path.read_bytes())
+        state: Any = loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: not JSON ({error}); save json.dumps(stream.state_dict()) there") from error
     state = state.get("data", state) if isinstance(state, dict) else state
     shape: Any = None
     with suppress(TypeError, KeyError, ValueError):
-        shape = json.loads(state["shape"])
+        shape = loads(state["shape"])
     if not isinstance(shape, dict) or not isinstance(shape.get("data"), dict):
         raise StateError(f"{path}: no state of a stream; save json.dumps(stream.state_dict()) there")
     return dict(state)
@@ -248,7 +235,7 @@ def print_seen(spans: list[dict[str, Any]], *, as_json: bool) -> int:
     """Print each span of a document; return the exit status: 0, or 1 if there is none."""
     for span in spans:
         if as_json:
-            console.print(json.dumps(span, ensure_ascii=False), markup=False)
+            console.print(dumps(span, ensure_ascii=False), markup=False)
             continue
         row = f"step {span['step']:,}, rank {span['rank']}, row {span['row']}"
         part = f"tokens {span['document_begin']:,} to {span['document_end']:,} of {span['document_tokens']:,}"
@@ -262,7 +249,7 @@ def print_seen(spans: list[dict[str, Any]], *, as_json: bool) -> int:
 
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        console.print(json.dumps(row, ensure_ascii=False), markup=False)
+        console.print(dumps(row, ensure_ascii=False), markup=False)
         return
     source = f", source {row['source']}" if "source" in row else ""
     rank = f"rank {row['rank']}, " if row["rank"] else ""
@@ -284,4 +271,10 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
             console.print("\n".join(f"          | {line}" for line in span["text"].splitlines()), markup=False)
 
 
-COMMAND = Command(make_parser=make_parser, run=run)
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    description=DESCRIPTION,
+    epilog=EPILOG,
+    brief="DATASET --state FILE --step N|--document ID --global-batch N",
+)

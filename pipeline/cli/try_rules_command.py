@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -23,13 +23,15 @@ from pipeline.builder.counts.sums import PASSED, Counts
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.transforms.chain import Chain, TransformContext
 from pipeline.errors import ConfigError
+from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import evenly
 from pipeline.text.fields import parse_fields
-from pipeline.text.judging import EMPTY, measure
-from pipeline.text.readers.document_reader import Document, find_inputs
+from pipeline.text.judging import EMPTY
+from pipeline.text.judging import measure as measured
+from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
-from .command import Command, Parser, Show, add_requests, requests_of
-from .texts_options import CountingReader, add_setting, measure_names, recipe_of, rule_list
+from .command import Command
+from .texts_options import CountingReader, add_settings, measure_names, rule_list
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show how many each would drop, with examples, and the histogram of a measure.
@@ -70,56 +72,45 @@ class Trial:
 
 _EMPTIED = Violation("", EMPTY.rule, 0, 1, "min", EMPTY.reason)
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="INPUT...", description=DESCRIPTION, epilog=f"{measure_names()}\n\n{EPILOG}")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, directories, globs or brace patterns")
-    parser.add_argument(
-        "--list-rules", action=Show, text=rule_list, help="show the rule sets and all measures, and exit"
-    )
-    parser.add_argument("--limit", type=int, default=2000, help="documents to read (default: 2000)")
-    parser.add_argument("--examples", type=int, default=1, help="documents shown for each rule (default: 1)")
-    parser.add_argument(
-        "--show",
-        choices=("dropped", "kept"),
-        default="dropped",
-        help="show examples of the documents that each rule drops, or of kept ones (default: dropped)",
-    )
-    parser.add_argument(
-        "--labels",
-        metavar="FILE",
-        help="a line for each document that you have judged: its id, a tab, comma or space, and keep or drop. Show the "
-        "precision and recall of each rule on these documents",
-    )
-    parser.add_argument("--measure", metavar="NAME", help="show the histogram of this measure, even if no rule uses it")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="RULE.min=N",
-        help="judge the same values with this limit instead of the rule's; each --set is judged separately",
-    )
-    for name in SETTINGS:
-        add_setting(parser, name)
-    add_requests(parser)
-    return parser
+FLAGS = """\
+INPUT...          files, directories, globs or brace patterns
+--list-rules      show the rule sets and all measures, and exit
+--limit N         documents to read
+--examples N      documents shown for each rule
+--show            show examples of the documents that each rule drops, or of kept ones
+--labels FILE     a line for each document that you have judged: its id, a tab, comma or space, and keep or drop. Show the
+                  precision and recall of each rule on these documents
+--measure NAME    show the histogram of this measure, even if no rule uses it
+--set RULE.min=N  judge the same values with this limit instead of the rule's; each --set is judged separately"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    parser.refuse_less(options, limit=1, examples=0)
-    recipe = recipe_of(options, SETTINGS, transforms=("normalize", "clean", "language"))
+def run(
+    inputs: list[str],
+    *,
+    list_rules: Annotated[None, rule_list] = None,
+    limit: Annotated[int, 1] = 2000,
+    examples: Annotated[int, 0] = 1,
+    show: Literal["dropped", "kept"] = "dropped",
+    labels: str | None = None,
+    measure: str | None = None,
+    set: list[str] | None = None,
+    settings: dict[str, Any],
+    requests: RequestOptions,
+) -> int:
+    recipe = Recipe.from_json(settings | {"transforms": ("normalize", "clean", "language")})
     rules = load_rules(recipe.rules)
-    variants = {setting: load_rules([*recipe.rules, setting]) for setting in options.set} or {"": rules}
-    measured = rules
-    if options.measure and options.measure not in rules.measures:
-        module = user_module(options.measure, "", "measure of --measure")
-        tried_rule = Rule(options.measure, options.measure, "--measure", module=module)
-        measured = RuleSet([*rules.rules, tried_rule], rules.cleaners)
-    labels = read_labels(options.labels) if options.labels else None
+    variants = {setting: load_rules([*recipe.rules, setting]) for setting in set or ()} or {"": rules}
+    tried_rules = rules
+    if measure and measure not in rules.measures:
+        module = user_module(measure, "", "measure of --measure")
+        tried_rule = Rule(measure, measure, "--measure", module=module)
+        tried_rules = RuleSet([*rules.rules, tried_rule], rules.cleaners)
+    labelled = read_labels(labels) if labels else None
     reader = CountingReader()
-    samples = list(_measure(measured, recipe, options, reader, labels))
+    files = find_inputs(inputs, requests=requests, format=recipe.format)
+    samples = list(_measure(tried_rules, recipe, files, limit, reader, labelled))
     if not samples:
-        print("no document was read" + (f" in {options.language}" if recipe.language else ""), file=sys.stderr)
+        print("no document was read" + (f" in {settings['language']}" if recipe.language else ""), file=sys.stderr)
         reader.print()
         return 1
     reader.print()
@@ -127,28 +118,28 @@ def run(options: argparse.Namespace, parser: Parser) -> int:
         violations = [sample.judge(tried) for sample in samples]
         if len(variants) > 1:
             print(f"--set {setting}\n")
-        if labels is None:
+        if labelled is None:
             _print_table(tried, samples, violations, reader.read)
         else:
-            _print_agreement(tried, samples, violations, labels)
-        if options.show == "kept":
+            _print_agreement(tried, samples, violations, labelled)
+        if show == "kept":
             kept = [sample for sample, violation in zip(samples, violations, strict=True) if violation is None]
-            _print_examples("kept", [(sample, "kept") for sample in kept[: options.examples]])
+            _print_examples("kept", [(sample, "kept") for sample in kept[:examples]])
         else:
             for rule in tried.rules:
                 dropped = [(s, v.reason) for s, v in zip(samples, violations, strict=True) if v and v.rule == rule.name]
-                _print_examples(rule.name, dropped[: options.examples])
+                _print_examples(rule.name, dropped[:examples])
         if setting:
-            before, after = (sum(sample.judge(each) is None for sample in samples) for each in (rules, tried))
-            print(f"\nkept without --set: {before:,}; with {setting}: {after:,} ({after - before:+,})")
+            without, with_it = (sum(sample.judge(each) is None for sample in samples) for each in (rules, tried))
+            print(f"\nkept without --set: {without:,}; with {setting}: {with_it:,} ({with_it - without:+,})")
         if len(variants) > 1:
             print()
-    if options.measure:
+    if measure:
         shown = rules if len(variants) > 1 else next(iter(variants.values()))
-        limits = next((rule for rule in shown.rules if rule.name == options.measure), None)
+        limits = next((rule for rule in shown.rules if rule.name == measure), None)
         print()
-        values = [sample.values[options.measure] for sample in samples if sample.values is not None]
-        print(histogram(options.measure, values, limits))
+        values = [sample.values[measure] for sample in samples if sample.values is not None]
+        print(histogram(measure, values, limits))
     return 0
 
 
@@ -178,7 +169,8 @@ def read_labels(path: str) -> dict[str, str]:
 def _measure(
     rules: RuleSet,
     recipe: Recipe,
-    options: argparse.Namespace,
+    files: Sequence[InputFile],
+    limit: int,
     reader: CountingReader,
     labels: Mapping[str, str] | None,
 ) -> Iterator[Trial]:
@@ -186,11 +178,10 @@ def _measure(
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
     build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
-    files = find_inputs(options.inputs, requests=requests_of(options), format=recipe.format)
     keep = parse_fields(rules.fields)
     if labels is None:
         read = [reader.documents(file, recipe, keep, files=files) for file in evenly(files, MOST_FILES)]
-        documents: Iterator[Document] = chain.from_iterable(_spread(read, options.limit))
+        documents: Iterator[Document] = chain.from_iterable(_spread(read, limit))
     else:
         every = chain.from_iterable(reader.documents(file, recipe, keep, files=files) for file in files)
         documents = (document for document in every if document.id in labels)
@@ -198,7 +189,7 @@ def _measure(
         processed = build.process(batch, Counts())
         yield from (Trial(result.document, None) for result in processed if result.outcome == EMPTY.rule)
         kept = [result.document for result in processed if result.outcome == PASSED]
-        yield from map(Trial, kept, rules.named(measure(rules, kept)))
+        yield from map(Trial, kept, rules.named(measured(rules, kept)))
 
 
 def _spread(files: Sequence[Iterator[Document]], limit: int) -> Iterator[list[Document]]:
@@ -312,4 +303,13 @@ def histogram(name: str, values: Sequence[float], rule: Rule | None = None) -> s
     return "\n".join(lines)
 
 
-COMMAND = Command(make_parser=make_parser, run=run, error_status=2)
+COMMAND = Command(
+    run=run,
+    flags=FLAGS,
+    brief="INPUT...",
+    description=DESCRIPTION,
+    epilog=f"{measure_names()}\n\n{EPILOG}",
+    settings=SETTINGS,
+    add_settings=add_settings,
+    error_status=2,
+)

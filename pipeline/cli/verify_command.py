@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from json import dumps
+from typing import Annotated
 
 from pipeline.errors import ManifestError
 from pipeline.objects.request_options import RequestOptions
@@ -20,7 +20,7 @@ from pipeline.shards.shard_names import expand, may_be_directory
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import ExpectedTokens
 
-from .command import Command, Parser, add_requests, requests_of
+from .command import Command
 
 DESCRIPTION = """\
 Recompute every hash, count and index of a dataset, or of single shards, and name what is wrong.
@@ -35,41 +35,32 @@ wrong and the cure."""
 
 EPILOG = "exit status: 0 no problem; 1 problems; 2 an error, or wrong usage; 130 interrupted"
 
-
-def make_parser(prog: str | None = None) -> Parser:
-    parser = Parser(prog, brief="DIRECTORY|SHARD|URL...", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument(
-        "paths", nargs="+", metavar="DIRECTORY|SHARD|URL", help="datasets, shards, globs or brace patterns"
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=min(8, os.cpu_count() or 1),
-        help="worker processes (default: all cores, at most 8)",
-    )
-    parser.add_argument("--quick", action="store_true", help="check headers, index and footer only: read no tokens")
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each problem")
-    add_requests(parser)
-    return parser
+FLAGS = """\
+DIRECTORY|SHARD|URL...  datasets, shards, globs or brace patterns
+--workers N             worker processes (default: all cores, at most 8)
+--quick                 check headers, index and footer only: read no tokens
+--json                  print one JSON object for each problem"""
 
 
-def run(options: argparse.Namespace, parser: Parser) -> int:
-    parser.refuse_less(options, workers=1)
-    requests = requests_of(options)
-    began, progress = time.monotonic(), Progress(quiet=options.json or not sys.stderr.isatty())
+def run(
+    paths: list[str],
+    *,
+    workers: Annotated[int, 1] = min(8, os.cpu_count() or 1),
+    quick: bool = False,
+    json: bool = False,
+    requests: RequestOptions,
+) -> int:
+    began, progress = time.monotonic(), Progress(quiet=json or not sys.stderr.isatty())
     count = 0
     try:
-        for problem in _problems(options.paths, options.workers, options.quick, requests, progress):
+        for problem in _problems(paths, workers, quick, requests, progress):
             count += 1
-            print(json.dumps(asdict(problem)) if options.json else problem, flush=True)
+            print(dumps(asdict(problem)) if json else problem, flush=True)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{_count(count)} so far") from None
-    if not options.json:
+    if not json:
         seconds = time.monotonic() - began
-        print(
-            f"{_count(count)} in {progress.bytes / 1e6:,.1f} MB, {seconds:.1f} s"
-            + (" (quick)" if options.quick else "")
-        )
+        print(f"{_count(count)} in {progress.bytes / 1e6:,.1f} MB, {seconds:.1f} s" + (" (quick)" if quick else ""))
     return 1 if count else 0
 
 
@@ -109,4 +100,6 @@ def _of_shard(shard: str, quick: bool, requests: RequestOptions) -> Iterator[Pro
     yield from verify_shard(shard, expected, contents, quick=quick, requests=requests)
 
 
-COMMAND = Command(make_parser=make_parser, run=run, error_status=2)
+COMMAND = Command(
+    run=run, flags=FLAGS, brief="DIRECTORY|SHARD|URL...", description=DESCRIPTION, epilog=EPILOG, error_status=2
+)

@@ -24,9 +24,11 @@ import pytest
 import pipeline
 from pipeline.builder.recipe import Recipe
 from pipeline.cli import COMMANDS
-from pipeline.cli.command import add_requests, exit_status, requests_of
+from pipeline.cli.command import exit_status, requests_of
+from pipeline.cli.flags import REQUEST_FLAGS, add_flags
 from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
+from pipeline.objects.request_options import RequestOptions
 from pipeline.signals import deferred_signals, kept_handlers, reraise_swallowed_signals
 from tests.helpers import interpreters
 from tests.helpers.commands import Says
@@ -88,7 +90,7 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
 
 def test_tries_and_timeout_are_those_of_the_flags() -> None:
     parser = argparse.ArgumentParser()
-    add_requests(parser)
+    add_flags(parser, RequestOptions, REQUEST_FLAGS)
     requests = requests_of(parser.parse_args(["--tries", "3", "--timeout", "7.5"]))
     assert (requests.tries, requests.timeout) == (3, 7.5)
 
@@ -285,7 +287,7 @@ def test_a_command_runs_in_a_thread_and_not_with_other_filters(tmp_path: Path) -
 
 
 def test_an_interrupt_that_passes_through_executed_text_ends_with_130_too() -> None:
-    code = "import sys; from pipeline.cli.command import add_requests, exit_status, requests_of\n"
+    code = "import sys; from pipeline.cli.command import exit_status\n"
     code += "sys.exit(exit_status(lambda: exec('raise KeyboardInterrupt')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL).returncode == 130
 
@@ -333,7 +335,7 @@ def test_a_closed_output_ends_a_command_in_silence(dataset: Path, arguments: lis
 
 @pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
 def test_a_second_interrupt_while_the_interpreter_ends_shows_no_traceback(first: str) -> None:
-    code = "import atexit, os, signal, sys, time\nfrom pipeline.cli.command import add_requests, exit_status, requests_of\n"
+    code = "import atexit, os, signal, sys, time\nfrom pipeline.cli.command import exit_status\n"
     code += "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
     code += f"def action():\n    os.kill(os.getpid(), signal.{first})\n    time.sleep(60)\n"
     code += "sys.exit(exit_status(lambda: exit_status(action)))"
