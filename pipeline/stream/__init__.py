@@ -8,7 +8,6 @@ layout.py             the kinds of samples: packed, sampled, whole documents; th
 stream_plan.py        what the stream is: settings, data and ranks -> lanes, windows, mixture, passes, the shape of a state
 passes.py             the sequences of each pass, and the number of its items
 lanes.py              the lanes of a sequential stream: their number, their ranks, their windows and cursors
-train_val_split.py    the two parts of .split(val=)
 order/                the order as integer arithmetic; its docstring is the definition
 windows/              shuffled documents in memory, and the rows that are cut out of them
 indexed.py            readers of data whose counts are known in advance: they compute where any sequence is

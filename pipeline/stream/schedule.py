@@ -86,6 +86,12 @@ class Schedule:
         """Return the schedule with exact weights; ``ConfigError`` if they do not name these sources."""
         return replace(self, points=tuple((at, exact_weights(weights, names)) for at, weights in self.points))
 
+    def scaled(self, share: Fraction) -> Schedule:
+        """Return the schedule of a run of a ``share`` of the tokens or steps."""
+        if self.tokens is not None:
+            return replace(self, tokens=max(1, round(self.tokens * share)))
+        return replace(self, points=tuple((at * share, weights) for at, weights in self.points))
+
     def begins(self, row_tokens: RowTokens) -> list[int]:
         """Return the sequence index of each point."""
         at, begins = Fraction(0), [0]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
 from .datasets.sources.counted_data import CountedData
@@ -34,16 +33,10 @@ def seen(
 ) -> list[dict[str, Any]]:
     """Return the spans of documents in the first ``steps`` steps of a run, as `Stream.seen` does."""
     check_traceable(plan)
-    found: dict[str, list[tuple[int, int]]] = {name: [] for name in plan.sources.counted}
-    for document in documents:
-        places = {name: source.find(document) for name, source in plan.sources.counted.items()}
-        if plan.sources.all_counted and not any(places.values()):
-            raise ConfigError(
-                f"no document {document!r} in {plan.sources!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, "
-                "as train-000000.tar:40"
-            )
-        for name, of_source in places.items():
-            found[name] += of_source
+    by_source = plan.sources.find(documents)
+    found = {
+        name: [place for places in of_source.values() for place in places] for name, of_source in by_source.items()
+    }
     passes = plan.passes
     if plan.sequential:
         begin = passes.begin(position.pass_number, position.weights)

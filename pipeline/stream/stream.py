@@ -847,7 +847,7 @@ class Stream(IterableDataset[Any]):
         - ``row_begin`` and ``row_end``: its tokens in the row (the end is exclusive);
         - ``document_begin``, ``document_end`` and ``document_tokens``: their place in the stored document, and its size;
         - ``origin``: ``shard``, the number of the ``document`` in it, and what the shard records of it (``key``, ``id``,
-          ``file``, kept fields). Arrays, and documents that `.split` draws from little data, have only the number;
+          ``file``, kept fields). Documents of arrays have only the number;
         - ``ids`` if ``with_ids`` is set: these tokens, as they are stored.
 
         Labels end up to ``shift`` tokens after the row. The call reads indexes of shards and no tokens.

@@ -35,7 +35,10 @@ STREAM_METHODS = (
     "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch rows sample"
     " seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace vocab_size"
 )
-DATASET_METHODS = {"ShardDataset": "from_texts from_tokens sources split upsample", "TextDataset": "split"}
+DATASET_METHODS = {
+    "ShardDataset": "from_texts from_tokens sources split subset upsample",
+    "TextDataset": "split subset",
+}
 BATCH_KEYS = {
     "input_ids": "int64",
     "labels": "int64",

@@ -1,4 +1,4 @@
-"""``.split(val=)``: every document in one half by a hash of what it is known by, of any data and however often it is split."""
+"""``.split(val=)`` and ``.subset(share)``: every document in a part by a hash of what it is known by, of any data."""
 
 from __future__ import annotations
 
@@ -218,10 +218,97 @@ def test_remote_shards_split_as_local_ones_do(datasets: dict[str, Path], tmp_pat
         assert [numbers(half) for half in halves] == [numbers(half) for half in local]
 
 
+def in_subset_by_definition(units: list[tuple[int, str, int]], share: Fraction) -> set[int]:
+    """Which of the units of a shard, by number, shard and tokens, are in a subset, in the words of the docstring."""
+    left, before = share * sum(tokens for *_, tokens in units), 0
+    kept = set()
+    hashes = {mix64(mark(number, shard) ^ derive_key("subset")): (number, tokens) for number, shard, tokens in units}
+    for hash in sorted(hashes):
+        number, tokens = hashes[hash]
+        if before + tokens * Fraction(mix64(hash) >> 11, 2**53) < left:
+            kept.add(number)
+        before += tokens
+    return kept
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 3), Fraction(1, 32)])
+def test_a_subset_has_the_documents_of_its_definition(datasets: dict[str, Path], share: Fraction) -> None:
+    expected, before = list[int](), 0
+    for shard, size in enumerate(SIZES["small"]):
+        units = [(n, f"train-{shard:06d}.tar", 1 + (before + n) % 5) for n in range(size)]
+        expected += [before + n for n in sorted(in_subset_by_definition(units, share))]
+        before += size
+    assert numbers(pipeline.ShardDataset(datasets["small"], epochs=1).subset(share)) == expected
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_subsets_are_exact_nested_and_apart_from_val_however_shards_grow(name: str, tmp_path: Path) -> None:
+    sizes, extent_bytes = SIZES[name], EXTENTS[name]
+    whole = pipeline.ShardDataset(write_shards(tmp_path / "all", sizes, extent_bytes), epochs=1)
+    parts = {share: numbers(whole.subset(share)) for share in (1 / 4, 1 / 16, 1 / 32)}
+    assert {*parts[1 / 32]} < {*parts[1 / 16]} < {*parts[1 / 4]}
+    assert numbers(whole.subset(1 / 4).subset(1 / 8)) == parts[1 / 32]
+    extent = 5 if name == "small" else 10  # tokens, at most
+    for share, part in parts.items():
+        tokens = sum(1 + n % 5 for n in part)
+        assert abs(tokens - share * sum(1 + n % 5 for n in range(sum(sizes)))) <= extent * len(sizes)
+    train, val = whole.split(val=0.1)
+    assert {*numbers(train.subset(1 / 4))} <= {*numbers(train)}
+    overlap = {*numbers(val)} & {*parts[1 / 4]}
+    assert 0.1 < len(overlap) / len(numbers(val)) < 0.45  # a quarter of val, too
+    if name == "large":
+        fewer = pipeline.ShardDataset(write_shards(tmp_path / "fewer", [1000, 1, 99], 8), epochs=1)
+        grown = pipeline.ShardDataset(write_shards(tmp_path / "grown", [1000, 1, 99, 900], 8), epochs=1)
+        assert numbers(fewer.subset(1 / 4)) == [n for n in numbers(grown.subset(1 / 4)) if n < 1100]
+
+
+def test_a_subset_of_texts_is_nested_apart_from_val_and_refused_by_states_of_the_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"id": f"{n}", "text": f"{n}"}) for n in range(400)))
+    whole = pipeline.TextDataset(tmp_path / "a.jsonl", "bytes", epochs=1)
+
+    def ids(stream: Any) -> set[str]:
+        rows = stream.documents()
+        return {"".join(rows.decode(sample)) for sample in rows}
+
+    quarter, eighth = ids(whole.subset(1 / 4)), ids(whole.subset(1 / 8))
+    assert eighth < quarter
+    assert 60 < len(quarter) < 140
+    train, val = whole.split(val=0.5)
+    assert ids(train.subset(1 / 4)) == quarter & ids(train) != quarter
+    assert quarter & ids(val)
+    assert ids(whole.subset(1 / 4).subset(1 / 2)) == eighth
+    with pytest.raises(StateError, match="data was "):
+        whole.pack(8).load_state_dict(whole.subset(1 / 4).pack(8).state_dict())
+
+
+@pytest.mark.parametrize("unit", ["sequences", "tokens", "shares", "steps"])
+def test_a_proxy_of_a_mix_repeats_each_source_as_often_as_the_target(unit: str, tmp_path: Path) -> None:
+    data = pipeline.ShardDataset(write_shards(tmp_path / "data", [9000, 9000]))
+    sources = {"web": data, "wiki": data.split(val=0.05)[1]}
+    start, end = {"web": 3.0, "wiki": 1.0}, {"web": 1.0, "wiki": 1.0}
+    target = 600_000
+    half = {"sequences": 40_000, "tokens": target // 2, "shares": 0.5, "steps": 5_000}[unit]
+    options: Any = {"shares": {"tokens": target}, "steps": {"global_batch": 8}}.get(unit, {})
+    changes: Any = [(0, start), (half, end)]
+    weights = changes if unit == "sequences" else pipeline.Schedule(changes, unit=unit, **options)
+    mixed = pipeline.mix(sources, weights)
+    whole, part = (
+        each.shuffle().pack(8).plan(tokens=n) for each, n in ((mixed, target), (mixed.proxy(1 / 16), target / 16))
+    )
+    for name, row in whole.sources.items():
+        assert part.sources[name]["epochs"] == pytest.approx(row["epochs"], rel=0.05)
+    assert whole.sources["wiki"]["epochs"] > 30
+    assert [phase["end"] for phase in part.phases] == pytest.approx(
+        [phase["end"] / 16 for phase in whole.phases], rel=0.05
+    )
+
+
 def test_what_cannot_be_split_is_refused_with_the_reason(datasets: dict[str, Path], tmp_path: Path) -> None:
     for val in (0, 1, -0.1, 1.5, "x", True, float("nan")):
         with pytest.raises(ConfigError, match=r"as 0\.01, got"):
             pipeline.ShardDataset(datasets["small"]).split(val=val)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"holds no document: the whole has .*; take a larger share"):
+        pipeline.ShardDataset(datasets["small"]).subset(1e-9)
     directory = write_shards(tmp_path / "swapped", [20, 30])
     (directory / "train-000000.tar").write_bytes((directory / "train-000001.tar").read_bytes())
     with pytest.raises(ManifestError, match=r"train-000000\.tar: 36352 .*26112"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +14,39 @@ from ..order.mixture import Changes, exact_weights, temperature_weights
 from ..schedule import Schedule
 from ..settings import StreamSettings
 from ..stream import Stream
+from .sources.holdout import parse_share
 from .sources.sources import Source, Sources
+
+
+class Mix(Stream):
+    """A mix of datasets, of which a small run can read a part."""
+
+    def proxy(self, share: float) -> Mix:
+        """Return the mix of a small run that repeats each source as often as a run of this mix does.
+
+        Every source is its ``subset(share)``, and changes of weights come after ``share`` of the rows. So ``plan(tokens=n)`` of
+        this mix and ``plan(tokens=share * n)`` of the proxy show equal epochs. What a mix is worth depends on how often it
+        repeats its small sources: without subsets, a small run reads each of them once, or less.
+
+        Raises ``ConfigError`` as ``subset`` does.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(90_000), lengths=[9] * 10_000)
+        >>> mixed = pipeline.mix({"web": data, "wiki": data.subset(1 / 20)}, weights={"web": 3, "wiki": 1})
+        >>> runs = (mixed, 90_000), (mixed.proxy(1 / 10), 9_000)
+        >>> [f"{stream.pack(5).plan(tokens=tokens).sources['wiki']['epochs']:.0f}" for stream, tokens in runs]
+        ['5', '5']
+        """
+        from .parts import subset  # training does not need it
+
+        part, settings = parse_share("share", share), self._settings
+        sources = {name: subset(source, part) for name, source in settings.sources.by_name.items()}
+        weights: Any = settings.weights
+        if isinstance(weights, Schedule):
+            weights = weights.scaled(part)
+        else:
+            weights = tuple((math.ceil(begin * part), shares) for begin, shares in weights)
+        return Mix(replace(settings, sources=Sources.of_mix(sources), weights=weights))
 
 
 def mix(
@@ -21,7 +55,7 @@ def mix(
     *,
     temperature: float | None = None,
     stopping_strategy: str | None = None,
-) -> Stream:
+) -> Mix:
     """Mix datasets by their shares of rows. Call ``.shuffle()``, ``.pack()`` and others on the mix, not on the datasets.
 
     ``sources`` maps names to datasets of any kinds, or is ``ShardDataset(...).sources()``. ``weights`` are shares by name, a
@@ -46,8 +80,9 @@ def mix(
     Raises ``ConfigError`` for sources that are shuffled, packed or bounded, or differ in dtype or tokenizer, and for a
     ``temperature`` of texts; while iterating, for a ``stopping_strategy`` of a sequential mix.
 
-    >>> sources = {name: ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
-    >>> stream = mix(sources, weights={"web": 0.75, "wiki": 0.25}).shuffle(seed=0).pack(4).batch(2)
+    >>> import pipeline
+    >>> sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in ("web", "wiki")}
+    >>> stream = pipeline.mix(sources, weights={"web": 0.75, "wiki": 0.25}).shuffle(seed=0).pack(4).batch(2)
     >>> next(iter(stream))["input_ids"].shape
     torch.Size([2, 4])
     """
@@ -73,7 +108,7 @@ def mix(
         changes = weights.for_sources(list(mixed.by_name))
     else:
         changes = _changes(weights, list(mixed.by_name))
-    return Stream(StreamSettings(sources=mixed, weights=changes, stopping_strategy=stopping_strategy))
+    return Mix(StreamSettings(sources=mixed, weights=changes, stopping_strategy=stopping_strategy))
 
 
 def _bare(name: object, stream: object, stopping_strategy: str | None) -> Source:

@@ -50,11 +50,29 @@ class Documents(Stream):
         >>> len(train.documents()) + len(val.documents())
         64
         """
-        from ..train_val_split import hold_out  # training does not need it
+        from .parts import hold_out  # training does not need it
 
         self._data.check_stage("split")
-        rest, held_out = hold_out(self._data, parse_share(val))
+        rest, held_out = hold_out(self._data, parse_share("val", val))
         return Documents(rest, epochs=self._settings.epochs), Documents(held_out, epochs=self._settings.epochs)
+
+    def subset(self, share: float) -> Documents:
+        """Return a dataset of a ``share`` of the tokens, drawn by a hash: the data of a small run that stands for a large one.
+
+        Each shard gives its share, up to one extent or document. So ``subset(1/32)`` is inside ``subset(1/16)``, and adding
+        shards changes neither. The hash draws what that of ``split`` draws, and does not depend on it: a subset of ``train``
+        holds a share of ``train``, and nothing of ``val``. ``mix(...).proxy(share)`` takes a subset of every source.
+
+        Raises ``ConfigError`` for a share that is not above 0 and below 1, if nothing is left, and after ``upsample``.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(64), lengths=[1] * 64, epochs=1)
+        >>> len(data.subset(1 / 4).documents()), len(data.subset(1 / 8).documents())
+        (16, 8)
+        """
+        from .parts import subset  # training does not need it
+
+        return Documents(subset(self._data, parse_share("share", share)), epochs=self._settings.epochs)
 
     def upsample(self, by: str, times: Sequence[int]) -> Documents:
         """Return the dataset with each document read several times an epoch, or never, by the quantile of its score.

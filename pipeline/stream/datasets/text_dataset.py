@@ -48,8 +48,26 @@ class Texts(Stream):
         >>> len(list(train.documents())) + len(list(val.documents()))
         3
         """
-        rest, held_out = self._data.hold_out(parse_share(val))
+        rest, held_out = self._data.hold_out(parse_share("val", val))
         return Texts(rest, epochs=self._settings.epochs), Texts(held_out, epochs=self._settings.epochs)
+
+    def subset(self, share: float) -> Texts:
+        """Return a dataset of a ``share`` of the documents, drawn by a hash of what ``split`` hashes, but independent of it.
+
+        ``subset(1/32)`` is inside ``subset(1/16)``, and adding files changes neither. All files are read.
+
+        Raises ``ConfigError`` for a share that is not above 0 and below 1.
+
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "texts.txt")
+        >>> _ = file.write_text("\\n\\n".join(f"document {n}" for n in range(100)))
+        >>> data = TextDataset(file, tokenizer="bytes", epochs=1, format="paragraphs")
+        >>> len(list(data.subset(1 / 2).documents())), len(list(data.subset(1 / 10).documents()))
+        (51, 7)
+        """
+        from .parts import subset
+
+        return Texts(subset(self._data, parse_share("share", share)), epochs=self._settings.epochs)
 
 
 class TextDataset(Texts):

@@ -59,9 +59,9 @@ A shard of ``m`` extents has ``b = ceil(m / g)`` blocks: its block ``k`` holds i
 ``(k + 1) * m // b``. A shard without extents has none. Blocks are numbered shard after shard, in each by ``k``;
 there are ``K``.
 
-A **selection** (``.split``) keeps some of the extents: `pipeline.stream.train_val_split` says which. The others count in neither
-``X``, ``Y`` nor ``m``, and each run of neighbours among the kept ones counts as a shard of its own. Documents that ``.split``
-keeps of few extents are in memory one after the other, as those of an array are.
+A **selection** (``.split``, ``.subset``) keeps some of the extents: `pipeline.stream.datasets.parts` says which. The others
+count in neither ``X``, ``Y`` nor ``m``, and each run of neighbours among the kept ones counts as a shard of its own. Documents
+that are drawn of few extents are in memory one after the other, as those of an array are.
 
 An **upsampled** source (``.upsample``) reads each document a number of times an epoch; the largest number is ``m``. Its shards
 are listed ``m`` times, the whole list again and again. Listing ``k`` has only the documents whose number is above ``k``. An

@@ -6,7 +6,7 @@ A window holds the documents of its blocks. The blocks are read together, and on
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
 from itertools import accumulate
@@ -20,7 +20,7 @@ from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
 from ...shards.extents.extent_table import running_sums, runs
 from ..datasets.sources.counted_data import CountedData
-from ..datasets.sources.selection import Selection
+from ..datasets.sources.selection import Places, Selection
 from ..order import Shuffle
 
 _KEPT_BYTES = 16 << 20  # that a thread keeps for its next window, since fresh pages cost as much as the copy
@@ -127,8 +127,8 @@ class WindowMaker:
         self.epochs = max(1, most // units) if self._is_small else 1
 
     @property
-    def redacted(self) -> Mapping[int, Int]:
-        """The numbers of redacted documents by shard; a redaction adds some while the stream runs."""
+    def redacted(self) -> Places:
+        """The redacted documents; a redaction adds some while the stream runs."""
         return self._data.selection.redacted
 
     @property
@@ -185,11 +185,8 @@ class WindowMaker:
 
     def mask(self, shards: Int, numbers: Int, lengths: Int) -> NDArray[np.uint8] | None:
         """Return the mask of the tokens of documents; None if none of them is redacted."""
-        counts = np.ones(len(shards), bool)
-        for shard in np.unique(shards).tolist():
-            redacted, own = self.redacted.get(shard, np.zeros(0, np.int64)), shards == shard
-            counts[own] = ~np.isin(numbers[own], redacted)
-        return None if counts.all() else np.repeat(counts, lengths).astype(np.uint8)
+        redacted = self._data.selection.among(self.redacted, shards, numbers)
+        return np.repeat(~redacted, lengths).astype(np.uint8) if redacted.any() else None
 
     @cached_property
     def whole(self) -> tuple[Listed, memoryview]:

@@ -7,5 +7,5 @@ shard_data.py    shards of a dataset, or arrays in memory
 upsampling.py    shards of which some documents are read several times an epoch, or never
 text_data.py     raw text: files, or a live source
 live_source.py   streaming datasets and functions, read again from any position
-holdout.py       which extents or documents a split holds out
+holdout.py       which extents or documents a split holds out, or a subset has
 """

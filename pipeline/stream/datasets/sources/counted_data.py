@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -83,15 +83,23 @@ class CountedData:
         """Return the origin of a document, which is a pair of a shard and the document's number in the shard."""
         return {"document": document[1]}
 
-    def find(self, document: str) -> list[tuple[int, int]]:
-        """Return shard and number of each document that ``document`` names: SHARD:NUMBER, or NUMBER of an array."""
-        shard, _, number = document.rpartition(":")
-        if not (number.isascii() and number.isdecimal()):
-            return []
-        named = [at for at, name in enumerate(self.shard_names) if name == shard]  # several datasets may have the name
-        table = self.extents.table
-        counts = table.per_shard(table.document_sums)
-        return [(at, int(number)) for at in named if int(number) < counts[at]]
+    def find(self, documents: Collection[str]) -> dict[str, list[tuple[int, int]]]:
+        """Return shard and number of each document that is named, by its name: SHARD:NUMBER, or NUMBER of an array.
+
+        A name that no document has is missing. A document of another part of a split is listed, but its list may be empty.
+        """
+        shards: dict[str, list[int]] = {}
+        for at, name in enumerate(self.shard_names):  # several datasets may have the name
+            shards.setdefault(name, []).append(at)
+        found: dict[str, list[tuple[int, int]]] = {}
+        for document in documents:
+            shard, _, number = document.rpartition(":")
+            if number.isascii() and number.isdecimal() and shard in shards:
+                table = self.extents.table
+                counts = table.per_shard(table.document_sums)
+                if places := [(at, int(number)) for at in shards[shard] if int(number) < counts[at]]:
+                    found[document] = places
+        return found
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         """Return the tokens of a document."""
@@ -124,7 +132,7 @@ class CountedData:
         return f"{shards}, {self.total_documents:,} documents, {self.total_tokens:,} tokens"
 
     def check_stage(self, method: str) -> None:
-        if self.selection.repeats is not None and method in ("split", "upsample"):
+        if self.selection.repeats is not None and method in ("split", "subset", "upsample"):
             raise ConfigError(
                 f".{method}() comes before .upsample(), and once: {self.label} reads documents several times"
             )

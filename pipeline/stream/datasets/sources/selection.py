@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....shards.extents.extent_table import ExtentTable, running_sums
+from ....shards.extents.extent_table import ExtentTable, running_sums, runs
 from ...order import Blocks
 
 T = TypeVar("T")
+Int = NDArray[np.int64]
+Places = Mapping[int, Int]  # numbers of documents, by shard of the dataset
 
 
 class Repeats(NamedTuple):
@@ -24,8 +26,8 @@ class Repeats(NamedTuple):
     """
 
     times: NDArray[np.uint8]
-    tokens: NDArray[np.int64]
-    documents: NDArray[np.int64]
+    tokens: Int
+    documents: Int
     listings: int
 
 
@@ -36,14 +38,14 @@ class Selection:
     Splits, listings of shards, upsampling and redactions replace it. ``load`` returns the table of all shards; each process calls
     it when the table is first needed. ``shards`` are the numbers of the shards that are listed; a number may repeat (None: each
     shard once). ``rows`` are the extents of the listed shards that are streamed, ascending (None: all). ``repeats`` chooses the
-    documents of an upsampled source. ``redacted`` are the numbers of redacted documents by listed shard.
+    documents of an upsampled source. ``redacted`` are the numbers of redacted documents by shard of the dataset.
     """
 
     load: Callable[[], ExtentTable]
     shards: Sequence[int] | None = None
-    rows: NDArray[np.int64] | None = None
+    rows: Int | None = None
     repeats: Repeats | None = None
-    redacted: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    redacted: Places = field(default_factory=dict)
 
     @cached_property
     def table(self) -> ExtentTable:
@@ -58,6 +60,22 @@ class Selection:
     def of_shards(self, items: Sequence[T]) -> Sequence[T]:
         """Return the items of the listed shards, from one item for each shard of the dataset."""
         return items if self.shards is None else [items[shard] for shard in self.shards]
+
+    def documents(self) -> tuple[Int, Int]:
+        """Return the listed shard of each document of the selected extents, and its number there; of no upsampled source."""
+        table = self.table
+        rows = np.arange(len(table)) if self.rows is None else self.rows
+        counts = table.documents[rows].astype(np.int64)
+        return np.repeat(table.shard_of(rows), counts), runs(table.first_document_of(rows), counts)
+
+    def among(self, places: Places, shards: Int, numbers: Int) -> NDArray[np.bool_]:
+        """Say for each document, by its listed shard and its number there, whether ``places`` has it."""
+        found = np.zeros(len(shards), np.bool_)
+        for listed in np.unique(shards).tolist() if places else ():
+            shard, own = listed if self.shards is None else self.shards[listed], shards == listed
+            if shard in places:
+                found[own] = np.isin(numbers[own], places[shard])
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # another process loads the table again
@@ -105,13 +123,11 @@ class Selection:
         extent = int(self.rows.searchsorted(row))
         return extent if extent < len(self.rows) and self.rows[extent] == row else None
 
-    def table_rows(
-        self, first: NDArray[np.int64], last: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def table_rows(self, first: Int, last: Int) -> tuple[Int, Int]:
         """Return the rows of the table, as first and end, of the selected extents ``first`` to ``last`` (exclusive)."""
         return (first, last) if self.rows is None else (self.rows[first], self.rows[last - 1] + 1)
 
-    def documents_of(self, first: int, last: int) -> NDArray[np.int64] | slice:
+    def documents_of(self, first: int, last: int) -> Int | slice:
         """Return the documents to stream of a run of rows of one shard, by their numbers in the run."""
         if (repeats := self.repeats) is None:
             return slice(None)

@@ -6,13 +6,13 @@ import hashlib
 import json
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +30,14 @@ from ....shards.dataset_folder import DatasetFolder
 from ....shards.extents.extent_table import ExtentTable
 from ....shards.extents.table_file import LOCAL_THREADS, REMOTE_THREADS, load_extent_table, load_tars
 from ....shards.format import COLUMN, KEY_COLUMN
-from ....shards.index import BlockIndex
+from ....shards.index import BlockIndex, parse_table
 from ....shards.manifest import MANIFEST_NAME, ShardInfo
 from ....shards.other_data import other_file
 from ....shards.shard_access import ShardAccess
 from ....shards.shard_list import ShardList, latest, resolve
 from ...arguments import check_flag, check_optional, check_path, parse_eos_id
 from .counted_data import CountedData
-from .selection import Selection
+from .selection import Places, Selection
 
 if TYPE_CHECKING:
     from ....text.tokens.tokenizer import Tokenizer
@@ -47,8 +47,10 @@ PIECE_TOKENS = 4096  # of the pieces in which an array without documents is shuf
 _SAMPLES = 256  # pieces whose hash identifies a mapped file
 _OF_DOCUMENTS = (
     "documents filter map_documents map_documents(same_length=True) pack(best_fit=True) pack(boundaries=True) "
-    "pack(document_ids=True) sample(boundaries=True) sample(document_ids=True) split"
+    "pack(document_ids=True) sample(boundaries=True) sample(document_ids=True) split subset"
 ).split()
+
+_FEW = 8  # names: for fewer, a table is parsed only if it has one of them
 
 T = TypeVar("T")
 _FOLLOWING = threading.Lock()
@@ -193,7 +195,7 @@ class ShardFiles(CountedData):
         # Without queries, since a new signature changes them.
         self.shard_names = [shown(url).rpartition("/")[2] for url in self._urls]
         manifests, redacted = [part.manifest for part in self._parts for _ in part.urls], dict[int, NDArray[np.int64]]()
-        for shard, (manifest, info) in enumerate(zip(self.selection.of_shards(manifests), self._infos, strict=True)):
+        for shard, (manifest, info) in enumerate(zip(manifests, infos, strict=True)):
             if manifest is not None and info is not None and (numbers := manifest.redacted.get(info.name)):
                 redacted[shard] = np.array(numbers, np.int64)
         self.selection = replace(self.selection, redacted=redacted)
@@ -213,38 +215,53 @@ class ShardFiles(CountedData):
             return where
         return where | {name: column[number] for name, column in self._provenance(shard).items()}
 
-    def find(self, document: str) -> list[tuple[int, int]]:
-        found = super().find(document) or self._find(document)
+    def find(self, documents: Collection[str]) -> dict[str, list[tuple[int, int]]]:
+        found = super().find(documents)
+        found |= self._find([document for document in documents if document not in found])
         if (repeats := self.selection.repeats) is None:
             return found
         # Each listing that has the document; the first listing if none has it.
         table, shards = self.extents.table, len(self._urls) // repeats.listings
-        firsts = [(shard, number) for shard, number in found if shard < shards]
-        ordinals = [int(table.document_sums[table.shard_bounds[shard]]) + number for shard, number in firsts]
-        return [
-            (listing * shards + shard, number)
-            for (shard, number), ordinal in zip(firsts, ordinals, strict=True)
-            for listing in range(max(1, int(repeats.times[ordinal])))
-        ]
+        firsts = table.document_sums[table.shard_bounds[:-1]]
+        return {
+            document: [
+                (listing * shards + shard, number)
+                for shard, number in places
+                if shard < shards
+                for listing in range(max(1, int(repeats.times[firsts[shard] + number])))
+            ]
+            for document, places in found.items()
+        }
 
-    def _find(self, document: str) -> list[tuple[int, int]]:
-        """Return the shard and number, in the first listing, of each document that has this key or id."""
-        found: list[tuple[int, int]] = []
+    def _find(self, documents: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+        """Return the shard and number, in the first listing, of each document that has one of these keys or ids."""
+        found: dict[str, list[tuple[int, int]]] = {}
         # It may be a key. Keys of a split ascend from shard to shard, so few tables are read.
-        if document.isdecimal():
-            for shards in self._of_splits():
+        for document in documents if len(documents) <= _FEW else ():
+            for shards in self._of_splits() if document.isdecimal() else ():
                 at = bisect_right(shards, document, key=lambda shard: (self._column(shard, KEY_COLUMN) or [""])[0]) - 1
                 if at >= 0 and document in (keys := self._column(shards[at], KEY_COLUMN)):
-                    found.append((shards[at], keys.index(document)))
-        quoted = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")  # as in tables of shards
+                    found.setdefault(document, []).append((shards[at], keys.index(document)))
+        sought = {document for document in documents if document not in found}
+        quoted = [json.dumps(each, ensure_ascii=False).encode("utf-8", "surrogatepass") for each in sorted(sought)]
 
-        def has(shard: int) -> bool:
-            return quoted in self.followed(lambda: self._access.raw_table(self._urls[shard], self._infos[shard]))[0]
+        def named(shard: int) -> list[list[tuple[str, int]]]:
+            """Return the documents of a shard with such a key, and those with such an id."""
+            if self._infos[shard] is None:  # a tar of another tool
+                return [[], []]
+            table = self.followed(lambda: self._access.raw_table(self._urls[shard], self._infos[shard]))
+            if len(quoted) <= _FEW and not any(each in table[0] for each in quoted):  # to parse it takes longer
+                return [[], []]
+            columns = (parse_table(*table).get(name, []) for name in (KEY_COLUMN, "id"))
+            return [[(value, at) for at, value in enumerate(column) if value in sought] for column in columns]
 
-        is_sought = not found and self._manifest is not None
-        for shard in np.flatnonzero(self._of_every_shard(has) if is_sought else []).tolist():
-            for name in (KEY_COLUMN, "id"):
-                found += [(shard, number) for number, each in enumerate(self._column(shard, name)) if each == document]
+        of_shards = self._of_every_shard(named) if sought else []
+        for column in (0, 1):  # a key is nobody's id
+            by_name: dict[str, list[tuple[int, int]]] = {}
+            for shard, columns in enumerate(of_shards):
+                for document, at in columns[column]:
+                    by_name.setdefault(document, []).append((shard, at))
+            found = by_name | found
         return found
 
     def _of_splits(self) -> list[list[int]]:
@@ -383,14 +400,25 @@ class _FollowedBlocks:
         return self._made[1]
 
 
+class Drawn(NamedTuple):
+    """Documents drawn from ``source``: the listed shard of each, its number there, and its hash (`holdout`)."""
+
+    source: CountedData
+    shards: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+
+    def among(self, places: Places) -> NDArray[np.bool_]:
+        """Say for each document whether ``places`` of the source has it."""
+        return self.source.selection.among(places, self.shards, self.numbers)
+
+
 class MemoryData(CountedData):
     """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` if ``lengths`` or ``eos_id`` do not fit them.
 
     With ``pieces``, the lengths are those of pieces, and the ends of documents are unknown. The default ``fingerprint`` is a hash
-    of the tokens and lengths. ``hashes`` are those of the documents of another source (`data.holdout`), if `.split` drew these.
+    of the tokens and lengths. ``drawn`` says where the documents are from, if they were drawn from another source.
     """
-
-    hashes: NDArray[np.uint64] | None = None
 
     def __init__(
         self,
@@ -402,6 +430,7 @@ class MemoryData(CountedData):
         *,
         pieces: bool = False,
         fingerprint: str | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
         if len(lengths) and int(lengths.min()) < 0:
             raise ConfigError(f"lengths must be at least 0, got {int(lengths.min())}")
@@ -416,13 +445,28 @@ class MemoryData(CountedData):
         self.label = label
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
-        self.selection = Selection(partial(ExtentTable.of_documents, lengths, tokens.dtype))
+        self.selection, self.drawn = Selection(partial(ExtentTable.of_documents, lengths, tokens.dtype)), drawn
+        if drawn is not None and (redacted := np.flatnonzero(drawn.among(drawn.source.selection.redacted))).size:
+            self.selection = replace(self.selection, redacted={0: redacted})
         self._pieces = pieces
         self.shard_names = [""]
         if fingerprint is None:
             sampled = self._tokens if _mapped_file(self._tokens) is None else _sample(self._tokens)
             fingerprint = _digest_of_arrays(sampled, lengths)
         self.fingerprint = fingerprint
+
+    def origin(self, document: tuple[int, int]) -> dict[str, Any]:
+        if self.drawn is None:
+            return super().origin(document)
+        return self.drawn.source.origin((int(self.drawn.shards[document[1]]), int(self.drawn.numbers[document[1]])))
+
+    def find(self, documents: Collection[str]) -> dict[str, list[tuple[int, int]]]:
+        if self.drawn is None:
+            return super().find(documents)
+        places = zip(self.drawn.shards.tolist(), self.drawn.numbers.tolist(), strict=True)
+        own = {place: (0, number) for number, place in enumerate(places)}
+        found = self.drawn.source.find(documents)
+        return {name: [own[place] for place in of_name if place in own] for name, of_name in found.items()}
 
     def document(self, shard: int, number: int) -> NDArray[Any]:
         end = int(self._lengths[: number + 1].sum())

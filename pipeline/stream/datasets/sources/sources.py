@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ....errors import ConfigError
+from ....errors import ConfigError, first_few
 from ...order import LANES, LANES_OF_MIX
 from .counted_data import CountedData
 
@@ -154,6 +154,21 @@ class Sources:
     @property
     def vocab_size(self) -> int | None:
         return self._first.vocab_size
+
+    def find(self, documents: Collection[str]) -> dict[str, dict[str, list[tuple[int, int]]]]:
+        """Return, for each counted source, shard and number of each document by its name; ``ConfigError`` for unknown names.
+
+        A name that no counted source has may be the id of a text.
+        """
+        found = {name: source.find(documents) for name, source in self.counted.items()}
+        unknown = [document for document in documents if not any(document in places for places in found.values())]
+        if unknown and self.all_counted:
+            count = "" if len(documents) == 1 else f" ({len(unknown):,} of {len(documents):,} names)"
+            raise ConfigError(
+                f"no document {first_few(unknown)}{count} in {self!r}: give its key, as 000000000040, its id, or SHARD:NUMBER, "
+                "as train-000000.tar:40"
+            )
+        return found
 
     def load_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that made the ids; ``ConfigError`` if it is unknown."""

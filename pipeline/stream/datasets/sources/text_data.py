@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,7 @@ class TextData:
         self.tokenizer_name: str | None = tokenizer.name
         # For each split so far, the share held out, and whether this is the part held out.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
+        self.subset = Fraction(1)  # the share of the documents that `.subset` keeps
         self._stamps = {file.name: _stamp(file) for file in files}
         self.bytes = sum(map(self.weight_of, files))
         self._counted: dict[int, int] = {}  # the results of `records`, by `most`
@@ -88,6 +89,7 @@ class TextData:
     def __repr__(self) -> str:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
         splits = "".join(f".split(val={float(share):g})[{int(is_val)}]" for share, is_val in self.splits)
+        splits += f".subset({float(self.subset):g})" if self.subset < 1 else ""
         return f"TextDataset({named}, tokenizer={self.tokenizer.name!r}){splits}"
 
     def size_of(self, file: InputFile) -> int:
@@ -148,10 +150,12 @@ class TextData:
     def selects(self, documents: list[Document]) -> NDArray[np.bool_]:
         """Say for each document whether it is in this part of all splits."""
         kept = np.ones(len(documents), bool)
-        if self.splits and documents:
+        if (self.splits or self.subset < 1) and documents:
             keys = [_key(document) for document in documents]
             for level, (share, is_val) in enumerate(self.splits):
                 kept &= held_out(keys, share, level) == is_val
+            if self.subset < 1:
+                kept &= held_out(keys, self.subset, None)
         return kept
 
     def origin(self, document: Document) -> dict[str, Any]:
@@ -202,12 +206,15 @@ class TextData:
 
     def hold_out(self, share: Fraction) -> tuple[TextData, TextData]:
         """Return the rest and the part held out. Documents are told apart when they are read."""
-        rest, val = copy.copy(self), copy.copy(self)
-        for data, is_val in ((rest, False), (val, True)):
-            data.splits = (*self.splits, (share, is_val))
-            vars(data).pop("fingerprint", None)  # that of the whole
-            data._counted = {}
+        rest, val = (self.part(splits=(*self.splits, (share, is_val))) for is_val in (False, True))
         return rest, val
+
+    def part(self, **changes: Any) -> Self:
+        """Return the same texts, of which other documents are read."""
+        part = copy.copy(self)
+        vars(part).pop("fingerprint", None)  # that of the whole
+        vars(part).update(changes, _counted={})
+        return part
 
     def check(self, file: InputFile) -> None:
         """Raise ``InputError`` for a local file that was removed or changed since the stream was made.
@@ -256,6 +263,8 @@ class TextData:
             facts.append({"extract": self._extract_name})
         if any(file.forced_format for file in self.files):
             facts.append({"format": [file.forced_format for file in self.files]})
+        if self.subset < 1:
+            facts.append({"subset": str(self.subset)})
         return hashlib.sha256(json.dumps(facts, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -51,9 +51,9 @@ def _times(files: ShardFiles, by: str, scores: list[Any], times: Sequence[int]) 
     streamed = np.ones(len(scores), bool)
     if rows is not None:  # of a split
         streamed = np.repeat(np.isin(np.arange(len(table)), rows), table.documents)
-    for shard, redacted in files.selection.redacted.items():
-        for ordinal in (table.document_sums[table.shard_bounds[shard]] + redacted).tolist():
-            streamed[ordinal] &= scores[ordinal] is not None
+    selection = replace(files.selection, rows=None)
+    for ordinal in np.flatnonzero(selection.among(selection.redacted, *selection.documents())).tolist():
+        streamed[ordinal] &= scores[ordinal] is not None
     numbers = np.flatnonzero(streamed)
     of_document = np.zeros(len(scores), np.uint8)
     quantile = quantiles(_numbers(by, [scores[number] for number in numbers.tolist()]), len(times))
