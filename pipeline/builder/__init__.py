@@ -6,7 +6,6 @@ setting.py           what a setting is: its flag, type, check and help
 limits.py            sizes of units and buffers, which change no byte
 inputs.py            input files: listed, named, described so that a change is noticed
 plan.py              inputs and recipe -> units of work
-references.py        files that a recipe names (rules, models, tokenizers), copied once to the work directory
 build_tokenizer.py   the tokenizer of a build, named or trained
 stages/              one file for each stage; `registry` lists them in order
 transforms/          the steps that each document passes in order: normalize, clean, language, rules

@@ -38,10 +38,10 @@ from .output_directory import (
 )
 from .plan import make_plan
 from .recipe import Recipe, Settings
-from .references import resolve
 from .report.console import print_table
 from .stages.registry import editing_stages, stages_to_run
 from .stages.stage import Run
+from .transforms.references import References
 from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
@@ -131,7 +131,7 @@ def build(
     with workspace.locked(limits.lock_seconds, lock):
         specs = _materialize_inputs(inputs, workspace, progress, overwrite=overwrite)
         with progress.bar("plan", 2, "steps") as advance:
-            references = resolve(recipe, requests)
+            references = References.read(recipe, requests)
             advance(1)
             commits = {} if overwrite else commits_of_started(workspace, progress)
             editing = editing_stages(recipe)

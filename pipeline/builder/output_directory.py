@@ -29,8 +29,8 @@ from .inputs import Input, moment
 from .partitions.partition import INGEST
 from .plan import Plan
 from .recipe import Recipe
-from .references import References
 from .setting import setting_of
+from .transforms.references import References
 from .work.bucket import BUCKET_NAME, Bucket, not_empty
 from .work.workspace import MATERIALIZED_NAME, Workspace
 
@@ -135,7 +135,7 @@ def start(workspace: Workspace, plan: Plan, references: References, *, overwrite
     if workspace.bucket is not None:
         workspace.bucket.claim(workspace.root, RESULTS)
     workspace.sweep()
-    references.write(workspace)
+    references.save(workspace)
     if plan != started:
         plan.write(workspace.root)
     return plan

@@ -21,7 +21,8 @@ from filters.rules.rule_files import user_module
 from filters.rules.ruleset import RuleSet, load_rules
 from pipeline.builder.counts.sums import PASSED, Counts
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.transforms.chain import Chain, TransformContext
+from pipeline.builder.transforms.chain import Chain
+from pipeline.builder.transforms.references import References
 from pipeline.errors import ConfigError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.text.discovery import evenly
@@ -177,7 +178,7 @@ def _measure(
     """Yield a trial of each document that reaches the rules in a build, or whose text is empty by then."""
     identifier = LanguageIdentifier(recipe.lid_model)
     identifier.check_known(parse_languages(recipe.language))
-    build = Chain(recipe, TransformContext(rules, NamedFile.read(identifier.path), {}))
+    build = Chain(recipe, References(rules, NamedFile.read(identifier.path), {}))
     keep = parse_fields(rules.fields)
     if labels is None:
         read = [reader.documents(file, recipe, keep, files=files) for file in evenly(files, MOST_FILES)]

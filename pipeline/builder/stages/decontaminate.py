@@ -36,7 +36,7 @@ from ..outcome import Outcome
 from ..partitions.partition import COUNTS, MATCHES, Partition, partitions
 from ..partitions.partition_writer import DocumentFile, PassedDocument, RejectedFile, make_hasher, with_values
 from ..recipe import CONTAMINATED, MARK, Recipe
-from ..references import load_evaluation
+from ..transforms.references import load_evaluation
 from ..work.workspace import Workspace
 from .line_dedup import prepare_cut, too_short
 from .section import Change, Code, Section, Table

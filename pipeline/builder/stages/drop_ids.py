@@ -22,7 +22,7 @@ from ..counts.sums import Counts
 from ..outcome import Outcome
 from ..partitions.partition import Partition, partitions
 from ..recipe import Recipe
-from ..references import listed_ids_path
+from ..transforms.references import listed_ids_path
 from ..work.workspace import Workspace
 from .stage import Run, Stage, Step
 from .survivors import drop, drops_path

@@ -49,8 +49,8 @@ from ..partitions.partition_writer import (
 from ..partitions.unit_records import Batches, UnitRecords
 from ..plan import Plan, Span
 from ..recipe import Recipe
-from ..references import load_context
-from ..transforms.chain import Chain, ProcessedDocument, TransformContext
+from ..transforms.chain import Chain, ProcessedDocument
+from ..transforms.references import References
 from ..work.workspace import Workspace
 from .bad_records import BadRecords, check_number
 from .quotas import units_read
@@ -190,16 +190,17 @@ BAD_RECORD = "bad_record"  # the kind of lines of rejected.jsonl
 class _FilterParts:
     """The parts of a build's recipe that filtering needs, loaded."""
 
-    def __init__(self, plan: Plan, context: TransformContext) -> None:
+    def __init__(self, workspace: Workspace) -> None:
+        plan, references = workspace.plan, References.load(workspace)
         recipe = plan.recipe
         self.plan = plan
-        self.bins = Bins(context.rules.rules)
-        self.chain = Chain(recipe, context)
-        self.evaluation = context.evaluation
+        self.bins = Bins(references.rules.rules)
+        self.chain = Chain(recipe, references)
+        self.evaluation = references.evaluation
         self.hasher = make_hasher(recipe)
         self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
-        self.fields = context.fields(recipe)
-        self.extract = context.extract.load() if context.extract else recipe.extract
+        self.fields = references.fields(recipe)
+        self.extract = references.extract.load() if references.extract else recipe.extract
         self.metadata = MetadataColumn(recipe.keep_fields)
 
 
@@ -208,9 +209,8 @@ _loaded_parts: list[_FilterParts] = []
 
 def _load_filter_parts(workspace: Workspace) -> _FilterParts:
     """Load the plan of a build and the parts that it names, once in each process."""
-    plan = workspace.plan
-    if not _loaded_parts or _loaded_parts[0].plan is not plan:
-        _loaded_parts[:] = [_FilterParts(plan, load_context(workspace))]
+    if not _loaded_parts or _loaded_parts[0].plan is not workspace.plan:
+        _loaded_parts[:] = [_FilterParts(workspace)]
     return _loaded_parts[0]
 
 

@@ -1,7 +1,7 @@
 """The work directory ``OUTPUT/.build``. Every stage keeps its results there until the manifest is written.
 
     plan.json          the plan, fixed before the first unit
-    references/        copies of the files that the recipe names (references.py)
+    references/        copies of the files that the recipe names (transforms/references.py)
     lock               held by the process that builds here (lock.py)
     bucket.json        the output, if it is a bucket (bucket.py)
     ingest/            the documents that were read, filtered and hashed (partitions/partition.py)
