@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..atomic_directory import discard
 from ..errors import ConfigError
@@ -37,13 +37,16 @@ from .output_directory import (
     workspace_of,
 )
 from .plan import make_plan
-from .recipe import Recipe, Settings
+from .recipe import Recipe
 from .report.console import print_table
 from .stages.registry import editing_stages, stages_to_run
 from .stages.stage import Run
 from .transforms.references import References
 from .transforms.user_functions import local_functions, spec_of
 from .work.workspace import MATERIALIZED_NAME, Workspace
+
+if TYPE_CHECKING:
+    from .settings import Settings  # written by scripts/type_settings.py
 
 
 def build(

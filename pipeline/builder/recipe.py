@@ -6,10 +6,10 @@ import functools
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from filters.language.identifier import parse_languages
 from filters.rules.rule_files import NO_RULES
@@ -390,65 +390,6 @@ def parse_licenses(entries: Sequence[str]) -> dict[str, str]:
 @functools.cache
 def setting_types() -> Mapping[str, frozenset[type]]:
     return {name: types_of(hint) for name, hint in get_type_hints(Recipe).items()}
-
-
-Names = str | Sequence[str]  # joined by commas, or listed
-
-
-class Settings(TypedDict, total=False):
-    """The settings of `Recipe` as `pipeline.build` takes them: a list may be one text, its entries joined by commas."""
-
-    format: str
-    text_key: str
-    id_key: str
-    normalize: bool
-    keep_fields: Names
-    license: Names
-    extract: str | None
-    scores: str | None
-    where: str | None
-    limit: int | None
-    on_error: OnError
-    max_errors: int | float
-    transforms: str | Sequence[str | Callable[..., object]] | None
-    rules: Names
-    language: Names
-    language_threshold: float
-    lid_model: str | None
-    keep_rejected: bool
-    keep_texts: str | None
-    drop_ids: str | None
-    dedup_lines: bool
-    dedup_paragraphs: bool
-    shortest_passage: int
-    words_left: int
-    dedup_passages: int | None
-    repeated_passages: RepeatedPassages
-    repeated_share: float
-    dedup: bool
-    dedup_threshold: float
-    dedup_bands: int
-    dedup_rows: int
-    dedup_num_perm: int | None
-    dedup_ngram: int
-    dedup_keep: str
-    keep_signatures: bool
-    against: Names
-    decontaminate: Names
-    decontaminate_key: str | None
-    decontaminate_action: DecontaminateAction
-    decontaminate_share: float
-    decontaminate_common: float
-    tokenizer: str
-    special_tokens: Names
-    reserve: int
-    bos: Bos
-    eos: str
-    val_fraction: float
-    tokens_per_shard: int | None
-    tokens_per_sample: int
-    max_tokens: int | Names
-    seed: int
 
 
 def command_line(settings: Mapping[str, Any], sources: Sequence[str]) -> str:
