@@ -21,14 +21,7 @@ REPAIR = "copy the dataset again or rebuild it"
 
 
 class DatasetFolder:
-    """The files of a directory by name. ``base`` is a path or url; each call reads a remote file again.
-
-    >>> with tempfile.TemporaryDirectory() as directory:
-    ...     _ = Path(directory, "a.tar").write_bytes(b"1234")
-    ...     folder = DatasetFolder(directory)
-    ...     folder.size("a.tar"), folder.size("b.tar"), folder.read("a.tar"), folder.tars()
-    (4, None, b'1234', ['a.tar'])
-    """
+    """The files of a directory by name. ``base`` is a path or url; each call reads a remote file again."""
 
     def __init__(self, base: str | Path, requests: RequestOptions | None = None) -> None:
         self.remote = is_remote(os.fspath(base))

@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import orjson
@@ -20,22 +20,7 @@ from .tar_members import REPAIR
 
 # For each document, the byte of the file at which it starts, and its number of tokens.
 BlockIndex = tuple[NDArray[np.int64], NDArray[np.uint32]]
-
-
-class Footer(TypedDict, total=False):
-    """The fields of a shard's footer (see `pipeline.shards.format`); empty if the tar has no footer."""
-
-    format: str
-    version: int
-    dtype: str
-    documents: int
-    tokens: int
-    bytes: int
-    starts: list[int]
-    lengths: list[int]
-    table: list[int]
-    index_crc32: int
-    table_crc32: int
+Footer = dict[str, Any]  # the fields of a shard's footer (see `pipeline.shards.format`); empty if the tar has no footer
 
 
 @dataclass(frozen=True, slots=True)

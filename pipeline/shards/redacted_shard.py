@@ -33,15 +33,6 @@ def write_redacted(
 
     ``numbers``: the redacted documents. A redacted document keeps its key, length, source and language, and its fields that
     are fractions, such as scores; other fields become null. Redacting it again changes nothing.
-
-    >>> import tempfile
-    >>> from .writer import write_shard
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> info, _ = write_shard(folder / "a.tar", tokens=np.arange(1, 6, dtype="<u2"), lengths=[2, 3], keys=["a", "b"])
-    >>> info, _ = write_redacted(folder / "a.tar", folder / "b.tar", info, [1], eos_id=0)
-    >>> from .shard_access import ShardAccess
-    >>> [ShardAccess().document(str(folder / "b.tar"), number, info).tolist() for number in (0, 1)]
-    [[1, 2], [0, 0, 0]]
     """
     with opened(source) as (handle, size):
         data = mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)  # the file stays as it is

@@ -34,19 +34,6 @@ class ShardAccess:
     ``cache_dir`` (default: ``$SHARDWRIGHT_CACHE``, else the user's cache directory) holds at most ``cache_limit`` bytes
     of blocks and shards (default: all but a tenth of the disk). With ``use_cache=False`` nothing is written: ``cache`` is
     None, and whole remote shards are refused.
-
-    >>> import fsspec, tempfile, numpy as np
-    >>> from pipeline.shards.writer import write_shard
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> info, _ = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype="<u2"), lengths=[3], keys=["k"])
-    >>> files = fsspec.filesystem("memory")
-    >>> files.pipe("/store/a.tar", Path(folder.name, "a.tar").read_bytes())
-    >>> access = ShardAccess(cache_dir=f"{folder.name}/cache")
-    >>> access.index("memory://store/a.tar", info).lengths.tolist(), access.document("memory://store/a.tar", 0, info).tolist()
-    ([3], [0, 1, 2])
-    >>> with access.opened("memory://store/a.tar", info) as (handle, size):
-    ...     size == info.bytes
-    True
     """
 
     def __init__(

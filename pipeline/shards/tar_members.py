@@ -95,14 +95,6 @@ def walk_or_raise(data: Sliceable, path: str | Path) -> Iterator[Member]:
 
     Raises ``TruncatedShardError`` if the tar is cut: between members, in a header, in a payload, before its two end blocks.
     Raises ``CorruptShardError`` if a header's checksum is wrong, a block is zeroed, or bytes follow the end.
-
-    >>> import tempfile, numpy as np
-    >>> from pipeline.shards.writer import write_shard
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> _ = write_shard(f"{folder.name}/a.tar", tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
-    >>> member = next(walk_or_raise(map_file(f"{folder.name}/a.tar"), "a.tar"))
-    >>> member.name, member.data, member.size
-    ('k.npy', 512, 134)
     """
     try:
         yield from walk(data)

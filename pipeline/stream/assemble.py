@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from .batch.collate import CutCollator, SourceCollator
 from .datasets.sources.counted_data import CountedData
 from .datasets.sources.text_data import LiveData, TextData
-from .indexed import IndexedSource, ReaderOptions
+from .indexed import ReaderOptions
 from .lanes import (
     Cursor,
     Lanes,
@@ -26,7 +26,7 @@ from .lanes import (
 )
 from .order import Shuffle, derive_key
 from .sequential.lane import SequentialWindow, WholeSourceWindows, WindowReader
-from .sequential.sequential_reader import SequentialReader
+from .sequential.lane_reader import LaneReader
 from .windows.token_rows import DocumentMaps
 from .windows.window import WindowCache, WindowMaker
 
@@ -108,7 +108,7 @@ def _indexed_reader(plan: StreamPlan) -> Reader[Any]:
     for name, source in plan.sources.counted.items():
         order = _order(plan, name, source, lanes, plan.settings.seed)
         windows = _windows(plan, source, order)
-        sources.append(IndexedSource(name, windows, order, plan.sequences_of(source)))
+        sources.append(layout.indexed_source(name, windows, order, plan.sequences_of(source), plan.settings.seed))
     end = plan.end_of_mix if layout.bucket and plan.settings.stopping_strategy is not None else None
     options = ReaderOptions(plan.sources.dtype, plan.settings.seed, _document_maps(plan), plan.mixture(), end)
     return layout.reader(sources, options)
@@ -151,7 +151,7 @@ def _document_maps(plan: StreamPlan) -> DocumentMaps | None:
 
 def _sequential_reader(
     plan: StreamPlan, start: Position, topology: Topology, share: WorkerShare, token_numbers: TokenNumbers | None
-) -> SequentialReader:
+) -> LaneReader:
     """Make the reader of a worker's lanes.
 
     Raises ``ConfigError`` if ranks and workers cannot share the lanes, ``StateError`` if the position lacks some of them.
@@ -187,7 +187,7 @@ def _sequential_reader(
         else:
             options |= {"with_origins": token_numbers is not None}
             readers.append(_windows_of_source(plan, name, source, starts, **options))
-    return SequentialReader(
+    return LaneReader(
         readers,
         partial(_cut, plan, token_numbers),
         cursors,

@@ -18,23 +18,14 @@ from .batch.rows import DocumentRows, Rows
 from .order import RankStep, Sequences, Shuffle, derive_key, mix64
 from .order.interleave import GROUP, arrange
 from .order.mixture import Mixture
-from .windows.indexed_lanes import IndexedLanes
+from .windows.indexed_source import IndexedSource
 from .windows.row_buffer import RowBuffer, WindowOffset
-from .windows.token_rows import DocumentMaps, MappedTokenRows, TokenRows
+from .windows.token_rows import DocumentMaps, TokenRows
 from .windows.window import WindowCache
 
 Int = NDArray[np.int64]
 _SPREAD = 0x9E3779B97F4A7C15
 _DRAWN = 1 << 20  # indices whose draws are compared at a time
-
-
-class IndexedSource(NamedTuple):
-    """One source of a reader: where its sequences begin, and the windows that hold them in their ``order``."""
-
-    name: str
-    windows: WindowCache
-    order: Shuffle
-    sequences: Sequences
 
 
 class ReaderOptions(NamedTuple):
@@ -50,14 +41,6 @@ class ReaderOptions(NamedTuple):
     end: int | None = None
 
 
-class Location(NamedTuple):
-    """Where a sequence begins: a ``position`` in the ``lanes`` of a source, and the number of ``units`` from there on."""
-
-    lanes: IndexedLanes
-    position: int
-    units: int
-
-
 class ServedRows(NamedTuple):
     """The rows of a batch that one ``source`` serves, with their sequence indices and positions in that source."""
 
@@ -68,34 +51,33 @@ class ServedRows(NamedTuple):
 
 
 class IndexedReader:
-    """A reader of one source, or of a mix. ``lanes`` has the lanes of each source."""
+    """A reader of one source, or of a mix."""
 
     cursors: None = None
 
-    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions) -> None:
-        self._sources = lanes
+    def __init__(self, sources: Sequence[IndexedSource], options: ReaderOptions) -> None:
+        self.sources = sources
         self._mixture, self._maps = options.mixture, options.maps
-        self.tokens_read = [0] * len(lanes)  # of each source
+        self.tokens_read = [0] * len(sources)  # of each source
 
-    def locate(self, indices: Int) -> list[Location]:
-        """Return where each sequence begins."""
-        located: dict[int, Location] = {}
+    def places(self, indices: Int) -> list[tuple[int, int]]:
+        """Return the number of the source of each sequence, and the position there at which the sequence begins."""
+        places = [(0, 0)] * len(indices)
         for source, rows, _, positions in self._served(indices):
             for row, position in zip(rows, positions.tolist(), strict=True):
-                lanes = self._sources[source]
-                located[row] = Location(lanes, position, lanes.units_of_row(position))
-        return [located[row] for row in range(len(indices))]
+                places[row] = source, position
+        return places
 
     def _requested(self, indices: Int) -> list[ServedRows]:
         """Return the rows that each source serves. In a mix, request the windows of all sources at the same time."""
         served = self._served(indices)
         for source, _, *where in served if self._mixture is not None else ():
-            self._sources[source].request(*where)
+            self.sources[source].request(*where)
         return served
 
     def _served(self, indices: Int) -> list[ServedRows]:
         if self._mixture is None:
-            return [ServedRows(0, list(range(len(indices))), indices, self._sources[0].positions(indices))]
+            return [ServedRows(0, list(range(len(indices))), indices, self.sources[0].positions(indices))]
         served: dict[int, tuple[list[int], list[int]]] = {}
         for row, index in enumerate(indices.tolist()):
             lane_row, lane = divmod(index, self._mixture.lanes)
@@ -106,11 +88,8 @@ class IndexedReader:
         by_source = []
         for source, (rows, in_source) in served.items():
             of_source = np.array(in_source, np.int64)
-            by_source.append(ServedRows(source, rows, of_source, self._sources[source].positions(of_source)))
+            by_source.append(ServedRows(source, rows, of_source, self.sources[source].positions(of_source)))
         return by_source
-
-    def lanes_of(self, source: int) -> IndexedLanes:
-        return self._sources[source]
 
     def index_of(self, source: int, index: int, position: int) -> int | None:
         """Return the sequence index of the stream at which a source serves its own ``index``, at ``position``.
@@ -123,12 +102,8 @@ class IndexedReader:
         row = self._mixture.row_of(source, lane, draw)
         return None if row is None else row * self._mixture.lanes + lane
 
-    def source_of(self, lanes: IndexedLanes) -> int:
-        """Return the number of the source that lanes belong to."""
-        return self._sources.index(lanes)
-
     def stats(self) -> dict[str, Any]:
-        return {"bytes_read": sum(lanes.windows.bytes_read for lanes in self._sources)}
+        return {"bytes_read": sum(source.windows.bytes_read for source in self.sources)}
 
     def tokens_left(self) -> int:
         return 0
@@ -138,8 +113,8 @@ class IndexedReader:
 
     def close(self) -> None:
         """Stop threads."""
-        for lanes in self._sources:
-            lanes.windows.close()
+        for source in self.sources:
+            source.windows.close()
 
 
 # Rows of tokens
@@ -148,12 +123,13 @@ class IndexedReader:
 class PackedSequences(IndexedReader):
     """Sequences of ``seq_len`` tokens and their labels; ``with_ends``, rows say where documents end."""
 
-    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, *, seq_len: int, with_ends: bool) -> None:
-        super().__init__(lanes, options)
-        maps = options.maps
+    def __init__(
+        self, sources: Sequence[IndexedSource], options: ReaderOptions, *, seq_len: int, with_ends: bool
+    ) -> None:
+        super().__init__(sources, options)
         self._seq_len = seq_len
-        self._rows = [TokenRows(source) if maps is None else MappedTokenRows(source, maps) for source in lanes]
-        self._buffer = RowBuffer(lanes[0].width, options.dtype, with_ends=with_ends)
+        self._rows = [TokenRows(source, options.maps) for source in sources]
+        self._buffer = RowBuffer(sources[0].width, options.dtype, with_ends=with_ends)
 
     def read(self, step: RankStep) -> Rows:
         """Return the tokens of a rank's rows of a step."""
@@ -174,8 +150,8 @@ class PackedSequences(IndexedReader):
 class DocumentSequences(IndexedReader):
     """Whole documents, one a sequence. A row has at most the first ``longest`` tokens of its document (None: all)."""
 
-    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, longest: int | None) -> None:
-        super().__init__(lanes, options)
+    def __init__(self, sources: Sequence[IndexedSource], options: ReaderOptions, longest: int | None) -> None:
+        super().__init__(sources, options)
         self._longest = longest
 
     def read(self, step: RankStep) -> DocumentRows:
@@ -183,14 +159,14 @@ class DocumentSequences(IndexedReader):
         indices = step.indices()
         located: dict[int, tuple[int, WindowOffset]] = {}
         for source, rows, in_source, positions in self._requested(indices):
-            locations = self._sources[source].locations(in_source, positions)
+            locations = self.sources[source].locations(in_source, positions)
             located.update(zip(rows, zip(repeat(source), locations), strict=True))
         return self._documents([located[row] for row in range(len(indices))])
 
     def _documents(self, located: list[tuple[int, WindowOffset]]) -> DocumentRows:
         """Return the documents at these offsets in windows of their sources."""
         documents = [window.document(number) for _, (window, number) in located]
-        self._sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
+        self.sources[0].windows.bytes_read += sum([document.nbytes for document in documents])
         offsets = [offset for _, offset in located]
         if self._maps is None:
             masks = [window.mask_of(number) for window, number in offsets]
@@ -206,21 +182,22 @@ class DocumentSequences(IndexedReader):
 class BucketedDocuments(DocumentSequences):
     """Whole documents; ``bucket`` neighbours have similar lengths."""
 
-    def __init__(self, lanes: Sequence[IndexedLanes], options: ReaderOptions, longest: int | None, bucket: int) -> None:
-        super().__init__(lanes, options, longest)
+    def __init__(
+        self, sources: Sequence[IndexedSource], options: ReaderOptions, longest: int | None, bucket: int
+    ) -> None:
+        super().__init__(sources, options, longest)
         self._bucket = bucket
         self._seed, self._end = options.seed, options.end
         self._group = weak_lru_cache(self._arrange, 4)
-        self._listed_ends = weak_lru_cache(self._list_ends, 256)
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
-        positions = self._positions(step.indices(), loads=True)
-        return self._documents([(source, self._sources[source].location(at)) for source, at in positions])
+        places = self.places(step.indices(), loads=True)
+        return self._documents([(source, self.sources[source].location(at)) for source, at in places])
 
-    def locate(self, indices: Int) -> list[Location]:
-        """Return the location of the document of each sequence."""
-        return [Location(self._sources[source], position, 1) for source, position in self._positions(indices)]
+    def places(self, indices: Int, *, loads: bool = False) -> list[tuple[int, int]]:
+        groups = ((index, *self._group_of(index, loads=loads)) for index in indices.tolist())
+        return [arranged[index - first] for index, first, arranged in groups]
 
     def index_of(self, source: int, index: int, position: int) -> int | None:
         if (before := super().index_of(source, index, position)) is None:
@@ -236,7 +213,7 @@ class BucketedDocuments(DocumentSequences):
             return whole
         first, arranged = self._group_of(i)
         inside = [source for source, _ in arranged[: i - first]]
-        counts: Int = self._mixture.totals(first) + np.bincount(inside, minlength=len(self._sources))
+        counts: Int = self._mixture.totals(first) + np.bincount(inside, minlength=len(self.sources))
         return counts
 
     def begin_of(self, source: int, number: int) -> int | None:
@@ -245,23 +222,15 @@ class BucketedDocuments(DocumentSequences):
         if (before := self._mixture.begin_of(source, number)) is None:
             return None
         first, arranged = self._group_of(before)
-        again = (k for k, (at, position) in enumerate(arranged) if at == source and position >= self._sources[at].units)
+        again = (k for k, (at, position) in enumerate(arranged) if at == source and position >= self.sources[at].units)
         return first + next(again)
-
-    def _positions(self, indices: Int, *, loads: bool = False) -> list[tuple[int, int]]:
-        """Return the source of each sequence, and the position there."""
-        groups = ((index, *self._group_of(index, loads=loads)) for index in indices.tolist())
-        return [arranged[index - first] for index, first, arranged in groups]
 
     def _group_of(self, index: int, *, loads: bool = False) -> tuple[int, list[tuple[int, int]]]:
         """Return the result of `_arrange` for the group of a sequence index."""
         of_mix = self._mixture is not None
-        epoch = index // (self._end or index + 1) if of_mix else self._sources[0].sequences.epoch(index)
+        epoch = index // (self._end or index + 1) if of_mix else self.sources[0].sequences.epoch(index)
         group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket), loads)
         return group
-
-    def _list_ends(self, source: int, epoch: int, number: int) -> Int:
-        return self._sources[source].windows.maker.listing(epoch, number).ends
 
     def _arrange(self, epoch: int, group: int, loads: bool) -> tuple[int, list[tuple[int, int]]]:
         """Return the first sequence index of a group's part in the epoch, and the source and position of each sequence.
@@ -273,17 +242,17 @@ class BucketedDocuments(DocumentSequences):
         if self._end is not None:
             first, stop = max(epoch * self._end, first), min((epoch + 1) * self._end, stop)
         if self._mixture is None:
-            order = self._sources[0].sequences
+            order = self.sources[0].sequences
             first, stop = max(order.first(epoch), first), min(order.first(epoch + 1), stop)
         starts, lengths = [(0, 0)] * (stop - first), np.zeros(stop - first, np.int64)
         for source, rows, indices, positions in self._served(np.arange(first, stop)):
-            lanes, begins = self._sources[source], positions.tolist()
+            read, begins = self.sources[source], positions.tolist()
             if loads:  # all windows of the group are needed until the group has been read
-                lanes.prepare(zip((indices % lanes.sequences.lanes).tolist(), begins, strict=True))
+                read.prepare(zip((indices % read.sequences.lanes).tolist(), begins, strict=True))
             for row, position in zip(rows, begins, strict=True):
-                of_epoch, number, begin, _ = lanes.window_of(position)
+                of_epoch, number, begin, _ = read.window_of(position)
                 window, at = (of_epoch, number), position - begin
-                ends = lanes.windows.get(window).ends if loads else self._listed_ends(source, *window)
+                ends = read.windows.get(window).ends if loads else read.listing(*window).ends
                 lengths[row] = ends[at + 1] - ends[at]
                 starts[row] = source, position
         of_mix = self._mixture is not None
@@ -311,7 +280,7 @@ def draw_hashes(indices: NDArray[Any], seed: int, name: str = "") -> NDArray[np.
     return hashes
 
 
-class RandomOffsets(IndexedLanes):
+class RandomOffsets(IndexedSource):
     """Sequences of ``width`` tokens, labels included, that begin at random tokens of the files.
 
     The files form a ring of tokens, so every token is equally likely to be a sequence's first. A draw needs only the sequence
@@ -320,20 +289,21 @@ class RandomOffsets(IndexedLanes):
     An epoch has as many sequences as hold its tokens once: epoch ``e`` begins at sequence index ceil(e * tokens / seq_len).
     """
 
-    def __init__(self, source: IndexedSource, *, seq_len: int, width: int, seed: int) -> None:
-        name, windows, order, _ = source
-        super().__init__(windows, order, Sequences(order.tokens, seq_len, 1), width=width)
-        self._seed, self._name = seed, name
+    orders_epochs = False
+
+    def __init__(self, name: str, windows: WindowCache, order: Shuffle, *, seq_len: int, width: int, seed: int) -> None:
+        super().__init__(name, windows, order, Sequences(order.tokens, seq_len, 1), width=width)
+        self._seed = seed
 
     def positions(self, indices: Int) -> Int:
-        return np.array(draw(indices.tolist(), self.units, self._seed, self._name), np.int64)
+        return np.array(draw(indices.tolist(), self.units, self._seed, self.name), np.int64)
 
-    def containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    def _containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
         for at in range(begin, self.units + held, self.units):  # a row goes around the ring
             low, high = max(0, at - held + 1), min(at + end - begin, self.units)
             for first in range(0, stop, _DRAWN):
                 indices = np.arange(first, min(stop, first + _DRAWN))
-                hashes = draw_hashes(indices, self._seed, self._name)
+                hashes = draw_hashes(indices, self._seed, self.name)
                 # Hash h draws token h * units >> 64. This is at least `low` if h is at least ceil(low * 2**64 / units).
                 least, most = (-(-(token << 64) // self.units) for token in (low, high))
                 drawn = indices[(hashes >= least) & (hashes <= most - 1)] if low < high else indices[:0]

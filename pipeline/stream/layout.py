@@ -6,7 +6,7 @@ the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from .batch.collate import DocumentCollator, DrawnShifts, PackCollator, divisors_below
 from .batch.rows import Collator, Reader
-from .indexed import BucketedDocuments, DocumentSequences, IndexedSource, PackedSequences, RandomOffsets, ReaderOptions
-from .windows.indexed_lanes import IndexedLanes
+from .indexed import BucketedDocuments, DocumentSequences, PackedSequences, RandomOffsets, ReaderOptions
+from .order import Sequences, Shuffle
+from .windows.indexed_source import IndexedSource
 from .windows.row_buffer import RowBuffer
-from .windows.window import Window
+from .windows.window import Window, WindowCache
 
 _SPARE_WINDOWS = 8  # in memory, beyond one for each lane
 _SAMPLED_WINDOWS = 512  # in memory, of one extent each
@@ -69,6 +70,11 @@ class _Layout:
         return 1
 
     @property
+    def width(self) -> int:
+        """Units of a row, labels included."""
+        return 1
+
+    @property
     def tokens_before_labels(self) -> int:
         """The most tokens that a sequence can have without having a label."""
         return 0
@@ -84,6 +90,12 @@ class _Layout:
     def buffer(self, dtype: np.dtype[Any]) -> RowBuffer | None:
         """Return the memory of packed rows; None for whole documents."""
         return None
+
+    def indexed_source(
+        self, name: str, windows: WindowCache, order: Shuffle, sequences: Sequences, seed: int | None
+    ) -> IndexedSource:
+        """Return a source of an indexed stream."""
+        return IndexedSource(name, windows, order, sequences, width=self.width, documents=self.unit == "documents")
 
     def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
         """Return the window of the sequences, and where each sequence begins and the last one ends.
@@ -124,16 +136,11 @@ class _TokenLayout(_Layout):
 
     @property
     def width(self) -> int:
-        """Tokens of a row, labels included."""
         return self.seq_len + self.extra
 
-    def reader(self, sources: Iterable[IndexedSource], options: ReaderOptions) -> Reader[Any]:
+    def reader(self, sources: Sequence[IndexedSource], options: ReaderOptions) -> Reader[Any]:
         """Return the reader of an indexed stream of one source, or of a mix."""
-        lanes = [self._lanes(source, options.seed) for source in sources]
-        return PackedSequences(lanes, options, seq_len=self.seq_len, with_ends=self.with_ends)
-
-    def _lanes(self, source: IndexedSource, seed: int | None) -> IndexedLanes:
-        return IndexedLanes(source.windows, source.order, source.sequences, width=self.width)
+        return PackedSequences(sources, options, seq_len=self.seq_len, with_ends=self.with_ends)
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
         make = partial(
@@ -204,8 +211,10 @@ class SampleLayout(_TokenLayout):
     def spare_windows(self, sources: int) -> int:
         return max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources)
 
-    def _lanes(self, source: IndexedSource, seed: int | None) -> IndexedLanes:
-        return RandomOffsets(source, seq_len=self.seq_len, width=self.width, seed=seed or 0)
+    def indexed_source(
+        self, name: str, windows: WindowCache, order: Shuffle, sequences: Sequences, seed: int | None
+    ) -> IndexedSource:
+        return RandomOffsets(name, windows, order, seq_len=self.seq_len, width=self.width, seed=seed or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,12 +235,11 @@ class DocumentLayout(_Layout):
     def fields(self) -> dict[str, Any]:
         return {} if self.bucket is None else {"bucket": self.bucket}
 
-    def reader(self, sources: Iterable[IndexedSource], options: ReaderOptions) -> Reader[Any]:
+    def reader(self, sources: Sequence[IndexedSource], options: ReaderOptions) -> Reader[Any]:
         """Return the reader of an indexed stream of one source, or of a mix."""
-        lanes = [IndexedLanes(one.windows, one.order, one.sequences, documents=True) for one in sources]
         if self.bucket is None:
-            return DocumentSequences(lanes, options, self.max_length)
-        return BucketedDocuments(lanes, options, self.max_length, self.bucket)
+            return DocumentSequences(sources, options, self.max_length)
+        return BucketedDocuments(sources, options, self.max_length, self.bucket)
 
     def collator(self, size: int, eos_id: int, dtype: np.dtype[Any], seed: int | None) -> Collator[Any]:
         return DocumentCollator(

@@ -8,20 +8,16 @@ stream is read from the beginning of its pass.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import count
 from typing import Any
-
-import numpy as np
 
 from ..progress import Progress
 from .assemble import make_reader
 from .datasets.sources.counted_data import CountedData
-from .indexed import IndexedReader, RandomOffsets
+from .indexed import IndexedReader
 from .order.interleave import GROUP
 from .position import Position, Topology, WorkerShare
 from .stream_plan import StreamPlan
-from .trace import Found, ReadTrace, check_traceable, listings, span_of
-from .windows.indexed_lanes import IndexedLanes
+from .trace import Found, ReadTrace, check_traceable, span_of
 
 
 def seen(
@@ -57,7 +53,6 @@ class Seen:
         self._layout = plan.layout
         self._held = self._layout.longest or 1 if self._layout.unit == "tokens" else 1  # units that a row holds
         self._mixture = plan.mixture()
-        self._listing = listings()
 
     def spans(self, found: Found) -> Iterator[dict[str, Any]]:
         """Yield the spans of documents, each with its row."""
@@ -77,40 +72,22 @@ class Seen:
         self, reader: IndexedReader, number: int, data: CountedData, shard: int, document: int
     ) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
         """Yield each row that contains a document of a source, and the document's span in the row."""
-        lanes, end = reader.lanes_of(number), self._end_of(number)
-        for begin, length in self._places(lanes, data, shard, document, end):
-            units = length if self._layout.unit == "tokens" else 1
-            for index, position, at in lanes.containing(begin, begin + units, self._held, end):
-                if index >= end or (in_stream := reader.index_of(number, index, position)) is None:
-                    continue
-                if (found := self._passes.step_of(in_stream)) is None or found[0] >= self._steps:
-                    continue
-                step, (rank, row) = found[0], found[1].rank_and_row(in_stream)
-                where = {"step": step, "rank": rank, "row": row, "sequence_index": in_stream}
-                if self._layout.unit == "documents":
-                    yield where, span_of(0, 0, min(length, self._layout.longest or length), length)
-                else:
-                    first, last = max(at, position), min(at + length, position + self._held)
-                    yield where, span_of(first - position, first - at, last - at, length)
-
-    def _places(
-        self, lanes: IndexedLanes, data: CountedData, shard: int, document: int, end: int
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the position of a document in each epoch before sequence index ``end``, and its number of tokens."""
-        extent = data.extents.extent_of(shard, document)
+        source, extent = reader.sources[number], data.extents.extent_of(shard, document)
         if extent is None:  # in the other part of a split
             return
-        before = -(-(self._held - 1) // lanes.units)  # a row of so many epochs ago can reach into an epoch
-        for epoch in range(1) if isinstance(lanes, RandomOffsets) else count():
-            if lanes.sequences.first(max(0, epoch - before)) >= end:
-                return
-            *key, begin = lanes.window_with(epoch, extent)
-            listing = self._listing(lanes, *key)
-            for at in np.flatnonzero((listing.shards == shard) & (listing.numbers == document)).tolist():
-                length = int(listing.ends[at + 1] - listing.ends[at])
-                position = begin + (int(listing.ends[at]) if self._layout.unit == "tokens" else at)
-                if (length or self._layout.unit == "documents") and position // lanes.units == epoch:
-                    yield position, length
+        places = source.sequences_with(extent, shard, document, self._held, self._end_of(number))
+        for index, position, at, length in places:
+            if (in_stream := reader.index_of(number, index, position)) is None:
+                continue
+            if (found := self._passes.step_of(in_stream)) is None or found[0] >= self._steps:
+                continue
+            step, (rank, row) = found[0], found[1].rank_and_row(in_stream)
+            where = {"step": step, "rank": rank, "row": row, "sequence_index": in_stream}
+            if self._layout.unit == "documents":
+                yield where, span_of(0, 0, min(length, self._layout.longest or length), length)
+            else:
+                first, last = max(at, position), min(at + length, position + self._held)
+                yield where, span_of(first - position, first - at, last - at, length)
 
     def _end_of(self, number: int) -> int:
         """Return a bound above the sequence index, in source ``number``, of each of its sequences in the steps."""

@@ -6,8 +6,7 @@ each token (`sequential.token_numbers`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
@@ -15,15 +14,11 @@ from ..progress import Progress
 from .assemble import make_reader
 from .batch.rows import DocumentRows, Rows
 from .datasets.sources.counted_data import CountedData
-from .indexed import IndexedReader, Location
 from .order import RankStep
 from .position import MAX_NUMBER, Position, Topology, WorkerShare
 from .sequential.token_numbers import TokenNumbers, TokenSpan
 from .stream_plan import StreamPlan
-from .windows.indexed_lanes import IndexedLanes
-from .windows.window import WindowListing
 
-_WINDOWS = 64  # whose lists of documents stay in memory: neighbouring rows of a lane are in one window
 Found = Mapping[str, list[tuple[int, int]]]  # documents of each source, by shard and number there
 
 
@@ -83,17 +78,11 @@ def span_of(at: int, first: int, last: int, length: int) -> dict[str, Any]:
     return span | {"document_tokens": length}
 
 
-def listings() -> Callable[[IndexedLanes, int, int], WindowListing]:
-    """Return a function that lists the documents of a window, by its first epoch and its number, and caches the lists."""
-    return lru_cache(_WINDOWS)(lambda lanes, epoch, number: lanes.windows.maker.listing(epoch, number))
-
-
 class Trace:
     """Finds the documents in the rows of any step of an indexed stream on ``world_size`` ranks, in the run of ``position``."""
 
     def __init__(self, plan: StreamPlan, position: Position) -> None:
         self._plan, self._position = plan, position
-        self._listing = listings()
 
     def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
         """Return the rows of some ranks in a step."""
@@ -102,13 +91,16 @@ class Trace:
         reader: Any = make_reader(plan, start, Topology(0, world_size), WorkerShare(0, 1))
         try:
             traced, origins = list[dict[str, Any]](), list[_Origin]()
+            longest = plan.layout.longest
             for rank in ranks:
                 indices = RankStep(begin, size, rank, world_size, plan.rank_period, start.sequence_index).indices()
-                for row, (index, location) in enumerate(zip(indices.tolist(), reader.locate(indices), strict=True)):
-                    name, data = self._source(reader, location)
+                for row, (index, place) in enumerate(zip(indices.tolist(), reader.places(indices), strict=True)):
+                    source = reader.sources[place[0]]
+                    name = {"source": source.name} if plan.sources.is_mix else {}
+                    data = plan.sources.counted[source.name]
                     traced.append({"rank": rank, "row": row, "sequence_index": index} | name | {"documents": []})
                     at = 0
-                    for shard, document, first, last, length in self._spans(location):
+                    for shard, document, first, last, length in source.documents_of(place[1], longest):
                         span = span_of(at, first, last, length)
                         at = span["row_end"]
                         traced[-1]["documents"].append(span)
@@ -122,38 +114,6 @@ class Trace:
             return traced
         finally:
             reader.close()
-
-    def _source(self, reader: IndexedReader, location: Location) -> tuple[dict[str, str], CountedData]:
-        """Return the name (in a mix) and the data of the source of a sequence."""
-        name, source = list(self._plan.sources.counted.items())[reader.source_of(location.lanes)]
-        return {"source": name} if self._plan.sources.is_mix else {}, source
-
-    def _spans(self, location: Location) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield shard, number, first token, the token after the last, and the length of each document in a row."""
-        layout, position = self._plan.layout, location.position
-        if layout.unit == "documents":
-            listing, at = self._listing_at(location.lanes, position)
-            length = int(listing.ends[at + 1] - listing.ends[at])
-            yield int(listing.shards[at]), int(listing.numbers[at]), 0, min(length, layout.longest or length), length
-            return
-        left = min(location.units, layout.longest or location.units)
-        while left > 0:
-            listing, at = self._listing_at(location.lanes, position)
-            ends = listing.ends
-            for number in range(int(ends.searchsorted(at, side="right")) - 1, len(ends) - 1):
-                first, last = int(ends[number]), int(ends[number + 1])
-                count = min(last - at, left)
-                if count:
-                    shard, document = int(listing.shards[number]), int(listing.numbers[number])
-                    yield shard, document, at - first, at - first + count, last - first
-                at, position, left = at + count, position + count, left - count
-                if not left:
-                    return
-
-    def _listing_at(self, lanes: IndexedLanes, position: int) -> tuple[WindowListing, int]:
-        """Return the documents of the window that contains a position, and the position's offset in the window."""
-        epoch, number, begin, _ = lanes.window_of(position)
-        return self._listing(lanes, epoch, number), position - begin
 
 
 class ReadTrace:

@@ -12,7 +12,6 @@ import pytest
 
 import pipeline
 from pipeline.atomic import sync
-from pipeline.shards.blocks.local_blocks import read_and_copy, read_into
 from tests.helpers.builds import run_plain, write_jsonl
 
 UNKNOWN_REQUEST = 51  # F_FULLFSYNC of macOS, which Linux refuses
@@ -32,19 +31,6 @@ def test_a_file_is_synced_by_the_request_that_its_system_has(
             sync(file.fileno(), request)
     with pytest.raises(OSError, match="Bad file descriptor"):
         sync(10_000, UNKNOWN_REQUEST)
-
-
-def test_bytes_are_read_alike_without_preadv(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(bytes(range(100)))
-    handle = os.open(tmp_path / "file", os.O_RDONLY)
-    try:
-        for offset in (0, 17, 95, 100, 200):
-            one, other = bytearray(10), bytearray(10)
-            counts = read_into(handle, memoryview(one), offset), read_and_copy(handle, memoryview(other), offset)
-            assert counts[0] == counts[1] == max(0, min(10, 100 - offset))
-            assert one == other
-    finally:
-        os.close(handle)
 
 
 @pytest.mark.nightly

@@ -153,26 +153,11 @@ class LocalBlocks:
         return index
 
 
-def read_into(handle: int, target: memoryview, offset: int) -> int:
-    """Fill ``target`` from byte ``offset`` of an open file, as far as the file reaches; return the number of bytes."""
-    return os.preadv(handle, [target], offset)
-
-
-def read_and_copy(handle: int, target: memoryview, offset: int) -> int:
-    """Do what `read_into` does, with one more copy: some systems have no ``preadv``, such as macOS before 11."""
-    read = os.pread(handle, len(target), offset)
-    target[: len(read)] = read
-    return len(read)
-
-
-_READ = read_into if hasattr(os, "preadv") else read_and_copy
-
-
 def _fill(handle: int, offset: int, target: memoryview, name: str) -> None:
     """Fill ``target`` from byte ``offset`` of an open file on; raises ``TruncatedShardError`` if the file is too short."""
     done = 0
     while done < len(target):
-        count = _READ(handle, target[done:], offset + done)
+        count = os.preadv(handle, [target[done:]], offset + done)
         if count == 0:
             raise TruncatedShardError(
                 f"{name}: the file ends at byte {offset + done}, {len(target) - done} bytes before the end that its index "

@@ -144,7 +144,7 @@ def table_of_index(index: ShardIndex, name: str) -> ExtentTable:
 def payload_bytes(index: ShardIndex) -> int:
     """Return the bytes of a shard before its index; without an index, to the end of the last document, rounded up."""
     if index.footer:
-        return index.footer["starts"][0] - BLOCK
+        return int(index.footer["starts"][0]) - BLOCK
     end = int(index.starts[-1] + index.lengths[-1] * index.dtype.itemsize) if len(index.starts) else 0
     return end + padding(end)
 

@@ -40,19 +40,6 @@ def verify_shard(
     adds rules for all tokens. A tar of another tool, without ``expected``, must keep the rules of `scan_index`. ``quick``
     checks headers, index and footer alone. ``path`` may be a url: then a temporary copy is checked, and ``quick`` fetches
     footer and index alone.
-
-    >>> import tempfile, numpy as np
-    >>> from pipeline.shards.writer import write_shard
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name, "a.tar")
-    >>> info, _ = write_shard(path, tokens=np.arange(3, dtype=np.uint16), lengths=[3], keys=["k"])
-    >>> verify_shard(path, info)
-    []
-    >>> raw = bytearray(path.read_bytes())
-    >>> raw[512 + 128] ^= 1
-    >>> _ = path.write_bytes(raw)
-    >>> [problem.member for problem in verify_shard(path)]
-    ['k.npy']
     """
     return ShardTask(os.fspath(path), expected, contents or ExpectedTokens(), quick, requests).check().problems
 

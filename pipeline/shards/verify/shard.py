@@ -37,7 +37,6 @@ from ..manifest import ShardInfo
 from ..tar_members import REPAIR, TarDamage, walk
 from .findings import ExpectedTokens, ShardCheck
 
-_HASHED = 1 << 24
 T = TypeVar("T")
 
 
@@ -237,10 +236,7 @@ def _check_tokens(
 
 
 def _check_hash(data: mmap.mmap, check: ShardCheck, expected: ShardInfo | None) -> None:
-    digest, view = hashlib.sha256(), memoryview(data)
-    for start in range(0, len(view), _HASHED):
-        digest.update(view[start : start + _HASHED])
-    check.sha256 = digest.hexdigest()
+    check.sha256 = hashlib.sha256(data).hexdigest()
     if expected is not None and len(data) == expected.bytes and check.sha256 != expected.sha256:
         # Every other byte was compared with a checksum or with the only form it can have.
         whole = "" if check.problems else "all else is sound, so the manifest belongs to another build; "

@@ -13,7 +13,7 @@ from ..batch.rows import Reader
 from ..lanes import NUMBERS, beginning
 from ..order.mixture import Mixture
 from ..position import Position
-from ..sequential.sequential_reader import lane_stats
+from ..sequential.lane_reader import lane_stats
 from ..stream_plan import StreamPlan
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ..position import Position, Topology
-from ..sequential.sequential_reader import LongSearch
+from ..sequential.lane_reader import LongSearch
 from ..settings import Map, StreamSettings, Take, stage_name
 
 Positioned = tuple[Position, Any]  # an item, with the position after it

@@ -1,7 +1,7 @@
 """Readers of data whose counts are unknown in advance: raw text, ``.filter``, ``.map_documents``, best-fit packing.
 
 lane.py               a lane: its windows in memory, and where its next sequence begins
-sequential_reader.py  the rows that a rank takes of each step
+lane_reader.py        the rows that a rank takes of each step
 token_numbers.py      the documents of tokens, for traces
 text/                 windows of raw text
 shard_windows.py      windows of documents of shards

@@ -117,9 +117,8 @@ class Lane:
         self._stride = stride
         self._lag = lag
         self._on_empty = on_empty
-        self._windows: deque[SequentialWindow] = (
-            deque()
-        )  # pieces, which all give rows; the next sequence begins in the first
+        self._windows = deque[SequentialWindow]()  # pieces, which all give rows; the next sequence begins in the first
+        self._left = 0  # units of them from the next sequence on
         self._pieces: Iterator[SequentialWindow] = iter(())  # of the window at `_next` that are not made yet
         self._next: WindowStart = (epoch, cycle, round)
         self._before = 0  # units of the window at `_next` in the pieces that were made
@@ -134,28 +133,28 @@ class Lane:
         return [*first.start, first.before + self._unit]
 
     def ready(self) -> bool:
-        """Make the window of the next sequence; return False at the end of a bounded stream."""
+        """Make the windows of the next sequence that has a label; return False at the end of a bounded stream."""
+        if self._stride is not None:
+            while self._left <= self._lag:
+                if not self._load():
+                    if self._windows:
+                        self._advance(self._left)
+                    return False
+            return True
         while self._windows or self._load():
-            if self._has_label():
+            begin, end = self._bounds()
+            if not self._lag or end - begin > self._lag:
                 return True
-            self._advance(self._stride or 1)
+            self._advance(1)
         return False
-
-    def _has_label(self) -> bool:
-        """Say whether the next sequence has a label. If it spans several windows, these are made."""
-        first = self._windows[0]
-        if first.cuts is not None:
-            begin, end = first.cuts[self._unit : self._unit + 2]
-            return not self._lag or bool(end - begin > self._lag)
-        while (left := sum(window.units for window in self._windows) - self._unit) <= self._lag and self._load():
-            pass
-        return left > self._lag
 
     @property
     def tokens_left(self) -> int:
         """The number of tokens in memory that were in no row yet."""
-        begins = [self._unit if one.cuts is None else int(one.cuts[self._unit]) for one in list(self._windows)[:1]]
-        return sum(len(window.window.tokens) for window in self._windows) - sum(begins)
+        if self._stride is not None:
+            return self._left
+        begin = self._bounds()[0] if self._windows else 0
+        return sum(len(window.window.tokens) for window in self._windows) - begin
 
     def gives_nothing_before(self, epoch: int) -> bool:
         """Read on, and say whether the lane has no further row before an epoch."""
@@ -166,24 +165,25 @@ class Lane:
     def fill(self, buffer: RowBuffer, row: int) -> int:
         """Fill a row with the next sequence; return how many tokens the sequence has."""
         if self._stride is None:
-            window, begin, end = self._cut()
-            return buffer.fill(row, [(window, begin)], end - begin)
-        size = buffer.fill(row, self._parts(), buffer.tokens.shape[1])
-        self._advance(self._stride)
+            begin, end = self._bounds()
+            size = buffer.fill(row, [(self._windows[0].window, begin)], end - begin)
+        else:
+            size = buffer.fill(row, self._parts(), buffer.tokens.shape[1])
+        self._advance(self._stride or 1)
         return size
 
     def document(self) -> tuple[NDArray[Any], NDArray[np.uint8] | None]:
         """Return the next sequence, a whole document, and its loss mask."""
-        window, begin, end = self._cut()
+        (begin, end), window = self._bounds(), self._windows[0].window
+        self._advance(1)
         return window.tokens[begin:end], None if window.mask is None else window.mask[begin:end]
 
-    def _cut(self) -> tuple[Window, int, int]:
-        """Return the next sequence as its window, begin and end, and move to the sequence after it."""
-        first = self._windows[0]
-        assert first.cuts is not None
-        begin, end = first.cuts[self._unit : self._unit + 2].tolist()
-        self._advance(1)
-        return first.window, begin, end
+    def _bounds(self) -> list[int]:
+        """Return the first token of the next sequence and the token after its last, in its window."""
+        cuts = self._windows[0].cuts
+        assert cuts is not None
+        bounds: list[int] = cuts[self._unit : self._unit + 2].tolist()
+        return bounds
 
     def _parts(self) -> Iterator[tuple[Window, int]]:
         """Yield where the next sequence begins, then the beginnings of later windows, which are made when needed."""
@@ -195,10 +195,11 @@ class Lane:
 
     def _advance(self, units: int) -> None:
         self._unit += units
+        self._left -= units
         while self._windows and self._unit >= self._windows[0].units:
             self._unit -= self._windows.popleft().units
         if not self._windows:
-            self._unit = 0  # a stream may end inside a stride
+            self._unit = self._left = 0  # a stream may end inside a stride
 
     def _load(self) -> bool:
         """Make windows until one adds to a row; return False at the end of a bounded stream."""
@@ -222,6 +223,7 @@ class Lane:
         if not self._windows and self._unit >= made.units:  # a cursor begins in a later piece
             self._unit -= made.units
         elif made.gives_rows(self._lag):
+            self._left += made.units - (0 if self._windows else self._unit)
             self._windows.append(made)
             self.searched_from = made.start[0] + 1
         return True

@@ -10,49 +10,11 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ..function_identity import DocumentMap
-from .indexed_lanes import IndexedLanes
+from .indexed_source import IndexedSource
 from .row_buffer import RowBuffer, WindowOffset
 from .window import Window, join_masks
 
 Int = NDArray[np.int64]
-
-
-class TokenRows:
-    """Rows of ``lanes.width`` tokens. Tokens after the end of a pass are zeros."""
-
-    def __init__(self, lanes: IndexedLanes) -> None:
-        self.lanes = lanes
-        self.width = lanes.width
-
-    def fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> Int | None:
-        """Fill rows of a buffer with the sequences of these indices, which begin at these positions.
-
-        Returns the number of tokens of each that exist (int64); None if all exist.
-        """
-        self._fill(buffer, rows, indices, positions)
-        self.lanes.windows.bytes_read += len(rows) * self.width * buffer.tokens.itemsize
-        if (units := self.lanes.pass_units) is None:
-            return None
-        existing = np.minimum(units - positions % units, self.width)
-        return existing if (existing < self.width).any() else None
-
-    def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
-        width, tokens, put = self.width, buffer.tokens, buffer.put
-        locations = self.lanes.locations(indices, positions)
-        for row, (window, at), position in zip(rows, locations, positions.tolist(), strict=True):
-            if at + width > len(window.tokens):
-                buffer.fill(row, self._from(position), self.lanes.units_of_row(position))
-            elif buffer.ends is None and window.mask is None and window.sources is None:
-                tokens[row] = window.tokens[at : at + width]  # as `put` does, without the cost of a call
-            else:
-                put(row, 0, window, at, width)
-
-    def _from(self, position: int) -> Iterator[WindowOffset]:
-        """Yield the location of a position, then the beginnings of the later windows."""
-        while True:
-            window, at = self.lanes.location(position)
-            yield window, at
-            position += len(window.tokens) - at
 
 
 Tokens = NDArray[Any]
@@ -105,6 +67,12 @@ class DocumentMaps:
         mask = join_masks([mask for _, mask in made], lengths)
         return Window(joined, np.cumsum([0, *lengths]), mask=mask, origins=window.origins)
 
+    def window_of_one(self, window: Window, number: int) -> Window:
+        """Return a window of one document, mapped."""
+        ids, mask = self.document(window, number)
+        sources = None if window.sources is None else window.sources[number : number + 1]
+        return Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask, sources=sources)
+
     def _checked_ids(self, name: str, result: Any) -> Tokens:
         ids = np.asarray(result)
         if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
@@ -133,36 +101,49 @@ def _checked_mask(name: str, result: Any, length: int) -> Mask:
     return counted
 
 
-class MappedTokenRows(TokenRows):
-    """Rows of the documents that ``maps`` return. Lengths do not change, so all counts hold.
+class TokenRows:
+    """Rows of ``source.width`` tokens. Tokens after the end of a pass are zeros.
 
-    A document is mapped whole, even if a row begins inside it. The documents of each lane's last row are kept for its next row.
+    ``maps`` change documents, but not their lengths, so all counts hold. A document is mapped whole, even if a row begins inside
+    it. The mapped documents of each lane's last row are kept for its next row.
     """
 
-    def __init__(self, lanes: IndexedLanes, maps: DocumentMaps) -> None:
-        super().__init__(lanes)
-        self._maps = maps
-        self._kept: dict[int, dict[int, Window]] = {}  # by lane, by position of the document
+    def __init__(self, source: IndexedSource, maps: DocumentMaps | None) -> None:
+        self._source, self._maps = source, maps
+        self._mapped: dict[int, dict[int, Window]] = {}  # by lane, by position of the document
 
-    def _fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> None:
-        self.lanes.locations(indices, positions)  # loads their windows side by side
-        numbers = (indices % self.lanes.sequences.lanes).tolist()
-        for row, lane, position in zip(rows, numbers, positions.tolist(), strict=True):
-            before, self._kept[lane] = self._kept.get(lane, {}), {}
-            buffer.fill(row, self._documents(position, before, self._kept[lane]), self.lanes.units_of_row(position))
+    def fill(self, buffer: RowBuffer, rows: list[int], indices: Int, positions: Int) -> Int | None:
+        """Fill rows of a buffer with the sequences of these indices, which begin at these positions.
 
-    def _documents(self, position: int, before: dict[int, Window], kept: dict[int, Window]) -> Iterator[WindowOffset]:
-        """Yield the location of a position in its mapped document, then the beginnings of the next ones; fill ``kept``."""
-        while True:
-            window, at = self.lanes.location(position)
-            number = int(window.ends.searchsorted(at, side="right")) - 1
-            begin, end = window.ends[number : number + 2].tolist()
-            first = position - at + begin
-            if first in before:
-                kept[first] = before[first]
+        Returns the number of tokens of each that exist (int64); None if all exist.
+        """
+        source, width, tokens = self._source, self._source.width, buffer.tokens
+        mapped, bare = self._maps is not None, buffer.ends is None
+        for number, (window, at) in enumerate(source.locations(indices, positions)):
+            if mapped or at + width > len(window.tokens):
+                position = int(positions[number])
+                places = self._from(int(indices[number]), position)
+                buffer.fill(rows[number], places, source.units_of_row(position))
+            elif bare and window.mask is None and window.sources is None:
+                tokens[rows[number]] = window.tokens[at : at + width]  # as `put` does, without the cost of a call
             else:
-                ids, mask = self._maps.document(window, number)
-                sources = None if window.sources is None else window.sources[number : number + 1]
-                kept[first] = Window(ids, np.array([0, len(ids)]), has_empty=False, mask=mask, sources=sources)
-            yield kept[first], at - begin
-            position += end - at
+                buffer.put(rows[number], 0, window, at, width)
+        source.windows.bytes_read += len(rows) * width * tokens.itemsize
+        if (units := source.pass_units) is None:
+            return None
+        existing = np.minimum(units - positions % units, width)
+        return existing if (existing < width).any() else None
+
+    def _from(self, index: int, position: int) -> Iterator[WindowOffset]:
+        """Yield where the row of a sequence index begins, then the beginnings of later windows, or of later mapped documents."""
+        lane = index % self._source.sequences.lanes
+        before, self._mapped[lane] = self._mapped.get(lane, {}), {}
+        while True:
+            window, at = self._source.location(position)
+            if self._maps is not None:
+                number = int(window.ends.searchsorted(at, side="right")) - 1
+                at -= int(window.ends[number])
+                window = before.get(position - at) or self._maps.window_of_one(window, number)
+                self._mapped[lane][position - at] = window
+            yield window, at
+            position += len(window.tokens) - at

@@ -1,9 +1,10 @@
-"""The windows that the lanes of an indexed stream need for the current rows, and soon for the next rows."""
+"""A source of an indexed stream: where rows begin, in which windows, and the windows that lanes need now and soon."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, count
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from .row_buffer import WindowOffset
 from .window import Key, Window, WindowCache
 
 _AHEAD = 8  # a lane's next window is requested when an eighth of its window is left, in time to load it
+
+_LISTINGS = 256  # of windows that stay in memory: neighbouring rows of a lane are in one window
 
 Int = NDArray[np.int64]
 
@@ -31,18 +34,29 @@ class _Span(NamedTuple):
     keys: list[Key]
 
 
-class IndexedLanes:
-    """Finds rows in windows. Positions count units of the endless stream: tokens, or whole ``documents``.
+class IndexedSource:
+    """Finds the rows of the source ``name``. Positions count units of its endless stream: tokens, or whole ``documents``.
 
-    ``sequences`` say where rows begin. A row has ``width`` units, or fewer at the end of its pass. A lane's next window is loaded
-    before the lane reaches it. But at the end of an epoch all lanes wait once, since the windows of two epochs would double the
-    memory.
+    ``windows`` hold the documents in their ``order``, and ``sequences`` say where rows begin. A row has ``width`` units, or fewer
+    at the end of its pass. A lane's next window is loaded before the lane reaches it. But at the end of an epoch all lanes wait
+    once, since the windows of two epochs would double the memory.
     """
 
+    orders_epochs = True  # whether each epoch has the documents in an order of its own
+
     def __init__(
-        self, windows: WindowCache, order: Shuffle, sequences: Sequences, *, width: int = 1, documents: bool = False
+        self,
+        name: str,
+        windows: WindowCache,
+        order: Shuffle,
+        sequences: Sequences,
+        *,
+        width: int = 1,
+        documents: bool = False,
     ) -> None:
+        self.name = name
         self.windows = windows
+        self.listing = lru_cache(_LISTINGS)(windows.maker.listing)
         self.sequences = sequences
         self.units = order.documents if documents else order.tokens
         self._order = order
@@ -143,7 +157,51 @@ class IndexedLanes:
             keys.append((epoch, number))
         return keys
 
-    def containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    def documents_of(self, position: int, most: int | None) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield the documents in a row that begins at ``position``, of up to ``most`` tokens, without reading tokens.
+
+        Each is its shard, its number there, its first token and the token after its last in the row, and its length.
+        """
+        left = 1 if self._documents else min(self.units_of_row(position), most or self.width)
+        while left > 0:
+            epoch, window, begin, _ = self.window_of(position)
+            listing, at = self.listing(epoch, window), position - begin
+            ends = listing.ends
+            for number in range(at if self._documents else int(ends.searchsorted(at, "right")) - 1, len(ends) - 1):
+                first, last = int(ends[number]), int(ends[number + 1])
+                where = int(listing.shards[number]), int(listing.numbers[number])
+                if self._documents:
+                    yield *where, 0, min(last - first, most or last), last - first
+                    return
+                if count := min(last - at, left):
+                    yield *where, at - first, at - first + count, last - first
+                at, position, left = at + count, position + count, left - count
+                if not left:
+                    return
+
+    def sequences_with(
+        self, extent: int, shard: int, document: int, held: int, stop: int
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the sequences below index ``stop`` whose first ``held`` units contain a part of a document of an extent.
+
+        Each is a tuple of its index, the position at which it begins, and the document's position and number of tokens.
+        """
+        before = -(-(held - 1) // self.units)  # a row of so many epochs ago can reach into an epoch
+        for epoch in count() if self.orders_epochs else range(1):
+            if self.sequences.first(max(0, epoch - before)) >= stop:
+                return
+            *key, begin = self._window_with(epoch, extent)
+            listing = self.listing(*key)
+            for at in np.flatnonzero((listing.shards == shard) & (listing.numbers == document)).tolist():
+                length = int(listing.ends[at + 1] - listing.ends[at])
+                units, first = (1, begin + at) if self._documents else (length, begin + int(listing.ends[at]))
+                if not units or first // self.units != epoch:
+                    continue
+                for index, position, of_document in self._containing(first, first + units, held, stop):
+                    if index < stop:
+                        yield index, position, of_document, length
+
+    def _containing(self, begin: int, end: int, held: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield the sequences whose first ``held`` units contain one of the units ``begin`` to ``end`` (exclusive).
 
         Each is a tuple of its index, the position at which it begins, and the position at which the units begin. Sequences at
@@ -152,7 +210,7 @@ class IndexedLanes:
         for index, position in self.sequences.containing(begin, end, held):
             yield index, position, begin
 
-    def window_with(self, epoch: int, extent: int) -> tuple[int, int, int]:
+    def _window_with(self, epoch: int, extent: int) -> tuple[int, int, int]:
         """Return the (first) epoch and the number of the window that holds an extent in an epoch, and its first position."""
         order = self._order.epoch(epoch)
         block = int(self._order.blocks.bounds.searchsorted(extent, side="right")) - 1

@@ -1,33 +1,8 @@
-{% macro cell(value) %}
-{% if value is float %}
-<td class="n">{{ value|percent }}</td>{% elif value is integer %}
-<td class="n">{{ value|whole }}</td>{% elif value is mapping %}
-<td><p class="soft"><code>{{ value.id }}</code> {{ value.file }}, line {{ value.line|whole }}</p>
-<pre>{{ value.text }}</pre></td>{% elif value.is_code %}
-<td><code>{{ value }}</code></td>{% else %}
-<td>{{ value }}</td>{% endif %}{% endmacro %}
+"""The page that html.py fills: no script, nothing loaded from elsewhere, light and dark."""
 
-{% macro marked(parts) %}
-{% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}
-{% endmacro %}
-{% macro at(x, label) %}<span style="left:{{ x }}%;transform:translateX(-{{ x }}%)">{{ label }}</span>{% endmacro %}
-{% macro figure(plot) %}<figure><h3>{{ plot.name }}{% if plot.dropped %} <span class="soft">drops
-{{ plot.dropped|whole }}</span>{% endif %}</h3>
-{% if plot.text or plot.kept %}<p class="why">{{ plot.text }}{{ "; " if plot.text and plot.kept }}<b>{{ plot.kept }}</b></p>
-{% endif %}<div class="plot">{% for x, label in plot.limits %}<div class="axis limits">{{ at(x, label) }}</div>{% endfor %}
-<svg viewBox="0 0 100 62" preserveAspectRatio="none" role="img" aria-label="histogram of {{ plot.name }}">
-{% for x, width in plot.outside %}<rect class="outside" x="{{ x }}" y="0" width="{{ width }}" height="62"/>{% endfor %}
-{% for bar in plot.bars %}<rect class="kept" x="{{ bar.x }}" y="{{ bar.y }}" width="{{ plot.width }}"
-height="{{ bar.height }}"><title>{{ bar.title }}</title></rect>{% endfor %}
-{% for x, _ in plot.limits %}<line class="limit" x1="{{ x }}" x2="{{ x }}" y1="0" y2="62"/>{% endfor %}
-</svg><div class="axis">{% for x, label in plot.ticks %}{{ at(x, label) }}{% endfor %}</div></div>
-{% if plot.sides and (plot.sides.kept or plot.sides.dropped) %}<details><summary>At the limit</summary><div class="pair">
-{% for side in ("dropped", "kept") %}<div><p class="soft">{{ side }}, nearest first</p>
-{% for row in plot.sides[side] %}<div class="sample"><p><b>{{ "{:.6g}".format(row.value) }}</b> <code>{{ row.id }}</code>
-{{ row.file }}</p><pre>{{ row.text }}</pre></div>{% else %}<p>none</p>{% endfor %}</div>{% endfor %}</div></details>
-{% endif %}
-</figure>{% endmacro %}
-<!doctype html>
+from __future__ import annotations
+
+PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>Build report of dataset {{ fingerprint[:16] }}</title>
@@ -173,3 +148,35 @@ not none %} <span class="soft">{{ number|whole }}</span>{% endif %}</summary>
 {% else %}not read to its end{% endif %}</td></tr>{% endfor %}</table></div>
 </details>
 </main></body></html>
+"""
+
+FIGURE = """{% macro cell(value) %}
+{% if value is float %}
+<td class="n">{{ value|percent }}</td>{% elif value is integer %}
+<td class="n">{{ value|whole }}</td>{% elif value is mapping %}
+<td><p class="soft"><code>{{ value.id }}</code> {{ value.file }}, line {{ value.line|whole }}</p>
+<pre>{{ value.text }}</pre></td>{% elif value.is_code %}
+<td><code>{{ value }}</code></td>{% else %}
+<td>{{ value }}</td>{% endif %}{% endmacro %}
+
+{% macro marked(parts) %}
+{% for part, differs in parts %}{% if differs %}<mark>{{ part }}</mark>{% else %}{{ part }}{% endif %}{% endfor %}
+{% endmacro %}
+{% macro at(x, label) %}<span style="left:{{ x }}%;transform:translateX(-{{ x }}%)">{{ label }}</span>{% endmacro %}
+{% macro figure(plot) %}<figure><h3>{{ plot.name }}{% if plot.dropped %} <span class="soft">drops
+{{ plot.dropped|whole }}</span>{% endif %}</h3>
+{% if plot.text or plot.kept %}<p class="why">{{ plot.text }}{{ "; " if plot.text and plot.kept }}<b>{{ plot.kept }}</b></p>
+{% endif %}<div class="plot">{% for x, label in plot.limits %}<div class="axis limits">{{ at(x, label) }}</div>{% endfor %}
+<svg viewBox="0 0 100 62" preserveAspectRatio="none" role="img" aria-label="histogram of {{ plot.name }}">
+{% for x, width in plot.outside %}<rect class="outside" x="{{ x }}" y="0" width="{{ width }}" height="62"/>{% endfor %}
+{% for bar in plot.bars %}<rect class="kept" x="{{ bar.x }}" y="{{ bar.y }}" width="{{ plot.width }}"
+height="{{ bar.height }}"><title>{{ bar.title }}</title></rect>{% endfor %}
+{% for x, _ in plot.limits %}<line class="limit" x1="{{ x }}" x2="{{ x }}" y1="0" y2="62"/>{% endfor %}
+</svg><div class="axis">{% for x, label in plot.ticks %}{{ at(x, label) }}{% endfor %}</div></div>
+{% if plot.sides and (plot.sides.kept or plot.sides.dropped) %}<details><summary>At the limit</summary><div class="pair">
+{% for side in ("dropped", "kept") %}<div><p class="soft">{{ side }}, nearest first</p>
+{% for row in plot.sides[side] %}<div class="sample"><p><b>{{ "{:.6g}".format(row.value) }}</b> <code>{{ row.id }}</code>
+{{ row.file }}</p><pre>{{ row.text }}</pre></div>{% else %}<p>none</p>{% endfor %}</div>{% endfor %}</div></details>
+{% endif %}
+</figure>{% endmacro %}
+"""

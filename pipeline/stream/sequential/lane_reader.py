@@ -28,7 +28,7 @@ Cut = Callable[[int, int, SequentialWindow], SequentialWindow]
 log = logging.getLogger("pipeline")
 
 
-class SequentialReader:
+class LaneReader:
     """Reads the rows of a rank (a `Reader`): row ``j`` of step ``k`` comes from lane ``(k * lanes.rows + j) % lanes.count``.
 
     The lanes of this process begin at ``cursors`` and read windows of ``sources``; ``cut(source, lane, window)`` cuts each window
@@ -63,7 +63,7 @@ class SequentialReader:
         self._lag, stride = layout.tokens_before_labels, layout.sequence_stride if layout.runs_on else None
 
         def begin(lane: int, number: int) -> Lane:
-            make = partial(_make, sources[number], partial(cut, number), self._search, lane)
+            make = partial(_make, sources[number], cut, self._search, number, lane)
             return Lane(make, part_of_source(cursors[lane], number), stride, self._lag, partial(on_empty, number))
 
         shared = {n: begin(next(iter(cursors)), n) for n, source in enumerate(sources) if source.shared}
@@ -92,8 +92,7 @@ class SequentialReader:
 
     def stats(self) -> dict[str, Any]:
         counts = sum((source.counts for source in self._sources), Counter[str]())
-        read = sum(source.bytes_read for source in self._sources)
-        return lane_stats(counts, read)
+        return lane_stats(counts, sum(source.bytes_read for source in self._sources))
 
     def read(self, step: RankStep) -> Rows | DocumentRows:
         """Return the rank's rows of a step; fewer only at the end of a bounded stream."""
@@ -116,7 +115,7 @@ class SequentialReader:
             sizes.append(lane.fill(buffer, row))
             sources.append(source)
             self.tokens_read[source] += min(sizes[-1], self._longest or 0)
-        is_cut = any(size < buffer.tokens.shape[1] for size in sizes)
+        is_cut = bool(sizes) and min(sizes) < buffer.tokens.shape[1]
         return buffer.rows(np.array(sizes, np.int64) if is_cut else None, sources, len(sizes))
 
     def _documents(self, numbers: range) -> DocumentRows:
@@ -129,21 +128,18 @@ class SequentialReader:
 
     def _ready_lanes(self, numbers: range) -> Iterator[tuple[int, Lane]]:
         """Yield the source and the lane of the row of each number, until all local lanes have ended."""
+        count, mixture = self._lanes.count, self._mixture
         for number in numbers:
-            candidates = map(self._lane, range(number, number + (self._lanes.count if self._bounded else 1)))
-            ready = next((one for one in candidates if one is not None and one[1].ready()), None)
-            if ready is None:
+            for candidate in range(number, number + (count if self._bounded else 1)):
+                if (sources := self._local.get(candidate % count)) is None:
+                    continue  # another process reads the lane
+                source = 0 if mixture is None else mixture.source(candidate // count, candidate % count)[0]
+                self._moved.add(candidate % count)
+                if sources[source].ready():
+                    yield source, sources[source]
+                    break
+            else:
                 return
-            yield ready
-
-    def _lane(self, number: int) -> tuple[int, Lane] | None:
-        """Return the source and the lane of a row; None if another process reads the lane."""
-        lane = number % self._lanes.count
-        source = 0 if self._mixture is None else self._mixture.source(number // self._lanes.count, lane)[0]
-        if lane not in self._local:
-            return None
-        self._moved.add(lane)
-        return source, self._local[lane][source]
 
     def _on_empty(self, source: int) -> None:
         """Raise ``ConfigError`` if no local lane has a row in the same epoch of an endless stream."""
@@ -184,32 +180,22 @@ class SequentialReader:
 
 
 def _make(
-    windows: WindowReader,
-    cut: Callable[[int, SequentialWindow], SequentialWindow],
-    search: LongSearch,
-    lane: int,
-    start: WindowStart,
+    windows: WindowReader, cut: Cut, search: LongSearch, source: int, lane: int, start: WindowStart
 ) -> Iterator[SequentialWindow] | None:
-    """Return the pieces of the window of a lane, cut into sequences."""
+    """Return the pieces of the window of a lane, cut into sequences. Warn if no row has been found for long."""
+
+    def cut_next(made: SequentialWindow) -> SequentialWindow:
+        if (seconds := search.overdue()) is not None:
+            read, rejected, bad = _read(windows)
+            log.warning(
+                "no row for %d seconds: %d documents were read so far, filters kept %d of them (and %d bad records). Loosen "
+                "the filter, or leave out files that it rejects whole: a lane that reads only such files never has a row",
+                seconds, read, read - rejected, bad,
+            )  # fmt: skip
+        return cut(source, lane, made)
+
     pieces = windows.make(lane, start)
-    return None if pieces is None else map(partial(_searched, windows, partial(cut, lane), search), pieces)
-
-
-def _searched(
-    windows: WindowReader,
-    cut: Callable[[SequentialWindow], SequentialWindow],
-    search: LongSearch,
-    made: SequentialWindow,
-) -> SequentialWindow:
-    """Return a piece, cut into sequences. Warn if no row has been found for long."""
-    if (seconds := search.overdue()) is not None:
-        read, rejected, bad = _read(windows)
-        log.warning(
-            "no row for %d seconds: %d documents were read so far, filters kept %d of them (and %d bad records). Loosen "
-            "the filter, or leave out files that it rejects whole: a lane that reads only such files never has a row",
-            seconds, read, read - rejected, bad,
-        )  # fmt: skip
-    return cut(made)
+    return None if pieces is None else map(cut_next, pieces)
 
 
 def _read(windows: WindowReader) -> tuple[int, int, int]:
