@@ -3,6 +3,6 @@
 funnel.py    documents read, what each stage removed or added, documents kept
 rejected.py  rejected.jsonl, and the samples of the report
 html.py      report.html
-template.py  the page that html.py fills
+page.html    the page that html.py fills: no script, nothing loaded from elsewhere, light and dark
 console.py   the counts on the terminal
 """

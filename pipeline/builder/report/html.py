@@ -28,7 +28,6 @@ from ..recipe import command_line
 from ..stages.registry import sections
 from .console import damage_text
 from .funnel import FunnelRow, funnel
-from .template import FIGURE, PAGE
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -50,7 +49,7 @@ def _page() -> Template:
 
     environment = Environment(autoescape=True, trim_blocks=True)
     environment.filters |= {"whole": "{:,}".format, "percent": "{:.1%}".format}
-    return environment.from_string(FIGURE + PAGE)
+    return environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
 def render(manifest: Manifest, nearest: NearestTexts) -> str:

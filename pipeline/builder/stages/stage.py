@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,6 @@ from ..work.workspace import Workspace
 from .section import Section
 
 Unit = TypeVar("Unit")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,35 +84,21 @@ class Run:
             self.progress.say(f"{self.name}: {kept:,} of {len(step.units):,} units are kept from before")
         for folder in {step.makes(unit).parent for unit in todo}:
             folder.mkdir(parents=True, exist_ok=True)
-        if step.in_parent:
-            results: Iterable[tuple[int, object]] = enumerate(map(step.function, todo))
-        else:
-            results = self.map(self.name, step.function, todo, step.prepare, step.size, step.label)
-        for index, _ in results:
-            step.done(todo[index])
+        if not step.in_parent:
+            self._run(step, todo)
+        for unit in todo if step.in_parent else ():
+            step.function(unit)
+            step.done(unit)
 
-    def map(
-        self,
-        name: str,
-        function: Callable[[Unit], Result],
-        units: Sequence[Unit],
-        prepare: Callable[[], object] | None = None,
-        size: Callable[[Unit], int] | None = None,
-        label: Callable[[Unit], str] = str,
-    ) -> Iterator[tuple[int, Result]]:
-        """Run a unit function over units on the engine, with a progress bar; yield ``(index, result)`` as they finish.
-
-        ``prepare`` loads what the units share, before workers are forked. ``size`` returns the bytes of a unit, if units differ
-        much; a unit function then reports the bytes it has read by `report_progress`. ``label`` names a unit in errors.
-        """
+    def _run(self, step: Step[Any], units: Sequence[Any]) -> None:
+        """Run units on the engine, with a progress bar. A step with a size has units that call `report_progress`."""
         if not units:
             return
-        weight = size or (lambda unit: 1)
-        weights = list(map(weight, units))
+        name, label, weights = self.name, step.label, [step.size(unit) if step.size else 1 for unit in units]
         reported = [0] * len(units)
         with (
-            self._started(prepare) as engine,
-            self.progress.bar(name, sum(weights), "bytes" if size else "units") as bar,
+            self._started(step.prepare) as engine,
+            self.progress.bar(name, sum(weights), "bytes" if step.size else "units") as bar,
         ):
 
             def advance(index: int, amount: int) -> None:
@@ -133,8 +118,8 @@ class Run:
 
             engine.on_progress, engine.on_retry, engine.on_node = advance, note_retry, note_node
             engine.name_of = lambda unit: f"{name}: {label(unit)}"
-            for index, result in engine.map(function, units):
-                yield index, result
+            for index, _ in engine.map(step.function, units):
+                step.done(units[index])
                 advance(index, weights[index])
 
     def _started(self, prepare: Callable[[], object] | None) -> Engine:
