@@ -6,8 +6,9 @@ flags.py          the flags of a command, from its signature and a table of thei
 texts_options.py  shared by commands that read texts: flags of a build's settings, --list-rules, documents and bad records
 
 build_command.py, inspect_command.py, verify_command.py, try_rules_command.py, trace_command.py  a command each:
-plan_command.py, find_command.py, diff_command.py, redact_command.py, import_command.py          its flags
-export_command.py, card_command.py, texts_command.py, near_vectors_command.py, doctor_command.py  and its output
+view_command.py, plan_command.py, find_command.py, diff_command.py, redact_command.py            its flags
+import_command.py, export_command.py, card_command.py, texts_command.py                          and
+near_vectors_command.py, doctor_command.py                                                       its output
 
 A command is a module with a `command.Command` named ``COMMAND``, and one line below. The module is imported when the command is
 called, so ``shardwright --help`` loads no command.
@@ -21,6 +22,7 @@ COMMANDS = {
     "verify": "recompute every hash, count and index of a dataset",
     "try-rules": "show which documents of a sample rules would drop",
     "trace": "show the documents of a training step",
+    "view": "write the rows of training steps, as the model reads them, to a page",
     "plan": "show what a run of a mix will read: rows, tokens and epochs of each source",
     "find": "say whether a dataset has a text, or the texts of a benchmark",
     "diff": "show what differs between two builds, and what changed rules did",

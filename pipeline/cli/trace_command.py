@@ -36,16 +36,19 @@ EPILOG = """\
 exit status: 0 shown; 1 an error, or no step contains the document; 2 wrong usage, or a value that cannot be used; 130
 interrupted"""
 
-FLAGS = """\
+STREAM_FLAGS = """\
 DATASET...        directory or url of the dataset, or files of raw text; for a mix, name=DIRECTORY of each source
 --state FILE      state of the run, as JSON
+--global-batch N  rows of a step: batch size times number of ranks; not needed for raw text and best fit
+--ranks N         ranks of the run; rows are numbered in each
+--tokenizer NAME  tokenizer of raw text
+--text-key FIELD  field of records that holds the text"""
+
+FLAGS = f"""\
+{STREAM_FLAGS}
 --step N !        step of the run, from 0
 --document ID !   key or id of a document, or SHARD:NUMBER: show every step, row and span that contains it
 --steps N         with --document: the first N steps (default: those before the state)
---global-batch N  rows of a step: batch size times number of ranks; not needed for raw text and best fit
---ranks N         ranks of the run; rows are numbered in each
---tokenizer NAME  tokenizer of raw text (default: bytes)
---text-key FIELD  field of records that holds the text (default: text)
 --row N           show only this row of the step, from 0
 --text            show the part of each document's text that is in the row
 --json            print each row as a line of JSON"""
@@ -60,14 +63,14 @@ def run(
     steps: int | None = None,
     global_batch: int | None = None,
     ranks: int = 1,
-    tokenizer: str | None = None,
-    text_key: str | None = None,
+    tokenizer: str = "bytes",
+    text_key: str = "text",
     row: int | None = None,
     text: bool = False,
     json: bool = False,
     requests: RequestOptions,
 ) -> int:
-    how = {"tokenizer": tokenizer or "bytes", "text_key": text_key or "text"}
+    how = {"tokenizer": tokenizer, "text_key": text_key}
     stream = stream_of_run(dataset, state, global_batch, ranks, requests, how)
     progress = Progress(quiet=not sys.stderr.isatty())
     if document is not None:
@@ -97,10 +100,12 @@ def stream_of_run(
     ranks: int,
     requests: RequestOptions,
     text: dict[str, Any],
+    *,
+    boundaries: bool = False,
 ) -> Any:
     """Return the stream of a run at a saved state. ``text`` are the options of a `TextDataset`."""
     state = read_state(path)
-    shape = loads(state["shape"])
+    shape = loads(state["shape"]) | {"boundaries": boundaries}
     named = sources_of(datasets, shape)
     global_batch = shape.get("global_batch", global_batch)
     if global_batch is None:
@@ -207,9 +212,9 @@ def make_stream(
         stream = stream.shuffle(seed=shape["seed"], **lanes)
     if shape["kind"] == "pack":
         packed = {"best_fit": True} if shape.get("best_fit") else {"stride": shape["stride"]}
-        stream = stream.pack(shape["seq_len"], **packed)
+        stream = stream.pack(shape["seq_len"], boundaries=shape["boundaries"], **packed)
     elif shape["kind"] == "sample":
-        stream = stream.sample(shape["seq_len"])
+        stream = stream.sample(shape["seq_len"], boundaries=shape["boundaries"])
     else:
         stream = stream.documents(bucket=shape.get("bucket"))
     return stream.shard(0, ranks).batch(global_batch // ranks)

@@ -7,9 +7,10 @@ A stage holds frozen ``StreamSettings`` and a position. Every ``iter()`` begins 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
 import torch
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ..text.tokens.tokenizer import Tokenizer
     from .frameworks import Loader
     from .mix_plan import MixPlan
+    from .view import ViewPage
 
 
 Item = dict[str, Any]
@@ -682,8 +684,7 @@ class Stream(IterableDataset[Any]):
         """
         from .decoding import decoded  # training does not need it
 
-        layout = self._settings.stated_layout()
-        return decoded(batch, self.tokenizer, 0 if layout.same_labels else getattr(layout, "shift", 1))
+        return decoded(batch, self.tokenizer, self._settings.stated_layout())
 
     def __len__(self) -> int:
         """Return how many items this rank gets in each whole pass, at any position of the stream.
@@ -872,6 +873,32 @@ class Stream(IterableDataset[Any]):
         plan = self._position.plan.under(position.weights)
         rank = check_optional("rank", rank, least=0, most=plan.world_size - 1)
         return trace(plan, position, step, rank, with_ids=with_ids, progress=progress)
+
+    def view(
+        self, steps: int | Iterable[int], path: str | PathLike[str], *, progress: Progress | None = None
+    ) -> ViewPage:
+        """Write the rows of some global steps, past or future, to an HTML file at ``path``; return it for a notebook.
+
+        The page loads nothing. It shows each row's documents with origin and text, greys tokens that the loss ignores, frames
+        special tokens, and searches all steps. It takes about 180 kB for a step of 32 rows of 2,048 tokens.
+
+        Steps count as in `trace`, which also says what it raises. Rows are as packed: before ``cut``, ``pad_to_multiple_of`` and
+        functions given to ``map``. Ids stand in place of text if no tokenizer is known.
+
+        >>> import pipeline, tempfile
+        >>> stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(8).batch(1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     stream.view(range(3), f"{folder}/batches.html").path.name
+        'batches.html'
+        """
+        from .view import write_view  # training does not need it
+
+        named = steps if isinstance(steps, Iterable) else [steps]
+        listed = sorted({check_integer("steps", step, least=0, most=MAX_STEPS) for step in named})
+        position = self._position.start
+        return write_view(
+            self._position.plan.under(position.weights), position, listed, Path(path), repr(self), progress
+        )
 
     def seen(
         self, document: str | int | Sequence[str | int], *, steps: int | None = None, progress: Progress | None = None

@@ -82,6 +82,7 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
         "texts": [f"{data}.jsonl", *output],
         "trace": [data, "--state", str(state), "--step", "0", "--global-batch", "1"],
         "try-rules": [f"{data}.jsonl"],
+        "view": [data, "--state", str(state), "--step", "0", "--global-batch", "1"],
     }.get(command, [data])
     assert main([command, *arguments, "--tries", "1", "--timeout", "3"]) != 0
     assert "gave up after 1 tries" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_a_row_is_shown_with_its_text_and_the_file_and_line_of_each_document(
     assert f"{origin['file']}:{origin['line']}" in shown
     text = says(0, "inspect", built, "--key", origin["key"]).out.split("\n\n", 1)[1]
     assert [line.partition("| ")[2] for line in shown.splitlines() if "| " in line] == text.splitlines()
+
+
+def test_a_view_is_the_page_of_the_run_that_saved_the_state(built: Path, tmp_path: Path, says: Says) -> None:
+    stream = pipeline.ShardDataset(built).shuffle(seed=3).pack(64, boundaries=True).batch(4)
+    expected = stream.view(range(5, 15), tmp_path / "expected.html").path.read_text()
+    (state := tmp_path / "state.json").write_text(json.dumps(stream.state_dict()))
+    arguments = [str(built), "--state", str(state), "--step", "5", "--global-batch", "4"]
+    says(0, "view", *arguments, "--boundaries", "--output", str(page := tmp_path / "page.html"))
+    assert re.findall("data-step.*", page.read_text()) == re.findall("data-step.*", expected)
+    assert "--steps must be 1 or more, got 0" in says(2, "view", *arguments, "--steps", "0").err
+    assert "it is an input" in says(2, "view", *arguments, "--output", str(state)).err
 
 
 def test_the_state_says_how_documents_were_upsampled(tmp_path: Path, says: Says) -> None:

@@ -33,7 +33,7 @@ NAMES = (
 )
 STREAM_METHODS = (
     "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch rows sample"
-    " seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace vocab_size"
+    " seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace view vocab_size"
 )
 DATASET_METHODS = {
     "ShardDataset": "from_texts from_tokens sources split subset upsample",
@@ -55,7 +55,7 @@ BATCH_KEYS = {
     "ignored": "int64",
 }
 COMMAND_NAMES = (
-    "build card diff doctor export find import inspect near-vectors plan redact texts trace try-rules verify"
+    "build card diff doctor export find import inspect near-vectors plan redact texts trace try-rules verify view"
 )
 
 # Private dialect, which texts for users do not use.

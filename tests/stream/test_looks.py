@@ -73,7 +73,7 @@ def test_an_id_that_the_tokenizer_lacks_is_written_as_its_number() -> None:
 
 def test_the_tokenizer_is_that_of_the_data_or_an_error_says_what_to_do(texts: Path) -> None:
     text = pipeline.TextDataset(texts, "bytes").pack(8)
-    assert text.tokens.name == "bytes"
+    assert text.tokenizer.name == "bytes"
     with pytest.raises(ConfigError, match=r"load it by pipeline\.load_tokenizer"):
         _ = pipeline.ShardDataset.from_tokens(range(9)).tokenizer
 
