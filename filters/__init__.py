@@ -77,18 +77,18 @@ def find_measures(modules: Iterable[ModuleType]) -> dict[str, Measure]:
                 continue
             if not _takes(function, "page"):
                 raise ConfigError(
-                    f"{_where(function)}: {name}{inspect.signature(function)} is no measure: its first parameter must be "
+                    f"{_place(function)}: {name}{inspect.signature(function)} is no measure: its first parameter must be "
                     "named page and all others be keywords (after *); begin the name of a helper with an underscore"
                 )
             if name in measures:
                 raise ConfigError(
-                    f"{_where(function)}: {_where(measures[name])} has a measure {name!r} too; rename one"
+                    f"{_place(function)}: {_place(measures[name])} has a measure {name!r} too; rename one"
                 )
             measures[name] = function
     return measures
 
 
-def _where(function: Callable[..., Any]) -> str:
+def _place(function: Callable[..., Any]) -> str:
     code = inspect.unwrap(function).__code__
     return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"
 

@@ -129,14 +129,14 @@ class Rule(_Line):
         return Violation(self.rule_set, self.name, value, self.min if kind == "min" else self.max, kind, text)
 
     @property
-    def origin(self) -> str:
+    def named_in(self) -> str:
         """The source of the rule, for errors: a rule set, or a flag of a command."""
         return self.rule_set if self.rule_set.startswith("--") else f"rule set {self.rule_set!r}"
 
     @property
     def function(self) -> Callable[..., float]:
         """The measure, without its parameters bound."""
-        return find_function(self.measure, filters.measure_functions(), self.module, f"measure of {self.origin}")
+        return find_function(self.measure, filters.measure_functions(), self.module, f"measure of {self.named_in}")
 
     def bound(self) -> Callable[..., float]:
         """Return the measure as a function of a page alone."""

@@ -151,17 +151,17 @@ class RuleSet:
             if self.rules[column].module is None:
                 function(Page(""))
 
-    def cut(self, text: str, where: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
+    def cut(self, text: str, location: Callable[[], str] = lambda: "a text") -> tuple[str, dict[str, int]]:
         """Return the text that the cleaners leave, and the number of lines that each cut, as ``cleaner.reason -> lines``.
 
-        Raises BuildError if a cleaner raises or returns anything else; `where` returns the document's name for the error.
+        Raises BuildError if a cleaner raises or returns anything else; `location` returns the document's name for the error.
         """
         counts: dict[str, int] = {}
         for name, function in self._cleaners:
             try:
                 returned = function(text)
             except (Exception, SystemExit, GeneratorExit) as error:
-                raise BuildError(f"{where()}: cleaner {name!r} raised {type(error).__name__}: {error}") from error
+                raise BuildError(f"{location()}: cleaner {name!r} raised {type(error).__name__}: {error}") from error
             if not (
                 isinstance(returned, tuple)
                 and len(returned) == 2
@@ -169,7 +169,7 @@ class RuleSet:
                 and isinstance(returned[1], Mapping)
             ):
                 raise BuildError(
-                    f"{where()}: cleaner {name!r} returned {value_text(returned)}; it must return the text that is left and a "
+                    f"{location()}: cleaner {name!r} returned {value_text(returned)}; it must return the text that is left and a "
                     "dict of what was cut"
                 )
             text, cuts = returned
@@ -188,11 +188,11 @@ class RuleSet:
         self,
         texts: Sequence[str],
         contexts: Sequence[Mapping[str, Any]] | None = None,
-        where: Sequence[Callable[[], str]] = (),
+        location: Sequence[Callable[[], str]] = (),
     ) -> Measured:
         """Return the values of every rule for many documents, as `measure` does for one.
 
-        Raises BuildError if a measure raises or returns no number; `where` returns the documents' names for the error.
+        Raises BuildError if a measure raises or returns no number; `location` returns the documents' names for the error.
         """
         known = [{}] * len(texts) if contexts is None else contexts
         values = np.zeros((len(texts), len(self.rules)), np.float64)
@@ -215,16 +215,16 @@ class RuleSet:
                             continue
                     except (Exception, SystemExit, GeneratorExit) as error:
                         fault = f"raised {type(error).__name__}: {error}"
-                        raise self._fault(column, fault, where[row] if where else None) from error
-                    raise self._fault(column, f"returned {value_text(value)}", where[row] if where else None)
+                        raise self._fault(column, fault, location[row] if location else None) from error
+                    raise self._fault(column, f"returned {value_text(value)}", location[row] if location else None)
         return Measured(values, holds)
 
-    def _fault(self, column: int, fault: str, where: Callable[[], str] | None) -> BuildError:
+    def _fault(self, column: int, fault: str, location: Callable[[], str] | None) -> BuildError:
         """Return the error for a measure that returned no number."""
         rule = self.rules[column]
         alias = "" if rule.name == rule.measure else f" (rule {rule.name!r})"
         return BuildError(
-            f"{where() + ': ' if where else ''}measure {rule.measure!r}{alias} of {rule.origin} {fault}; it "
+            f"{location() + ': ' if location else ''}measure {rule.measure!r}{alias} of {rule.named_in} {fault}; it "
             "must return a number for every text"
         )
 

@@ -228,7 +228,7 @@ def _lane_count(item: Input, format: str, inputs: int, limits: Limits) -> int:
     """Return in how many lanes a file that cannot be cut is read: more if few files would leave cores idle."""
     from ..text.formats import format_of
     from ..text.readers.byte_stream import is_compressed
-    from ..text.readers.format_reader import load_reader, never_cut
+    from ..text.readers.format_reader import load_reader, no_borders
 
     if item.is_remote:
         return 1  # each lane would fetch the whole file
@@ -237,8 +237,8 @@ def _lane_count(item: Input, format: str, inputs: int, limits: Limits) -> int:
         return 1
     form = format_of(item.file(format=format))
     reader = load_reader(form)
-    if reader.cuts_compressed:
+    if reader.divides_compressed:
         return 1  # each lane would extract all texts
     if is_compressed(item.path):
         return 1 if reader.unpacks else wanted  # each lane would fill the disk
-    return wanted if reader.cuts is never_cut and not form.one_document else 1
+    return wanted if reader.borders is no_borders and not form.one_document else 1

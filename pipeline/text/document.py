@@ -50,7 +50,7 @@ class Document:
     ``line`` is where the record begins: a line, element or row of ``file``, counted from 1 at ``start``, the beginning of
     the span that was read. It is 0 if lines are not counted, as in a file that is read from any byte. ``byte`` is the
     offset of the record in the data if the format has lines. ``part`` ("#1", "#2") numbers the documents that a transform
-    made of one, and ``origin`` is the text that it split. ``language`` is set after identification. ``tokens`` holds the
+    made of one, and ``whole`` is the text that it split. ``language`` is set after identification. ``tokens`` holds the
     ids if ids were read instead of text.
 
     >>> Document("A text.", "a", "in.jsonl", 1, metadata={"url": "https://example.org"}).metadata["url"]
@@ -67,7 +67,7 @@ class Document:
     metadata: dict[str, Any] = field(default_factory=dict)
     part: str = ""
     language: Language | None = None
-    origin: str | None = None
+    whole: str | None = None
     tokens: NDArray[np.unsignedinteger[Any]] | None = None
 
     @property
@@ -75,10 +75,10 @@ class Document:
         """The length of the text in characters. If there are only ids, each counts as four characters."""
         return len(self.text) if self.tokens is None else 4 * len(self.tokens)
 
-    def where(self) -> str:
+    def location(self) -> str:
         """Name the document for an error, by file, line (or byte) and id.
 
-        >>> Document("A text.", "a", "in.jsonl", 0, byte=64).where()
+        >>> Document("A text.", "a", "in.jsonl", 0, byte=64).location()
         "in.jsonl: byte 64: document 'a'"
         """
         name = f"{self.id}{self.part}"

@@ -61,7 +61,7 @@ def measure(rules: RuleSet, documents: Sequence[Document]) -> Measured:
     if rules.fields:
         known = [context | {"metadata": document.metadata} for context, document in zip(known, documents, strict=True)]
     return rules.measure_all(
-        [document.text for document in documents], known, [document.where for document in documents]
+        [document.text for document in documents], known, [document.location for document in documents]
     )
 
 

@@ -62,7 +62,7 @@ def test_an_exception_of_a_measure_names_document_measure_and_cause(tmp_path: Pa
     rules = own_measures(tmp_path, source, 'ratio = { measure = "own_measures:f", max = 9 }')
     said = r"^in: line 7: measure 'own_measures:f' \(rule 'ratio'\) of .*'own'.*ZeroDivision"
     with pytest.raises(BuildError, match=said) as found:
-        rules.measure_all(["a", "b"], where=[lambda: "in: line 3", lambda: "in: line 7"])
+        rules.measure_all(["a", "b"], location=[lambda: "in: line 3", lambda: "in: line 7"])
     assert isinstance(found.value.__cause__, ZeroDivisionError)
 
 

@@ -18,7 +18,7 @@ from ..work.workspace import Workspace
 from .partition import partition_table
 
 
-def cut_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
+def divided_inputs(plan: Plan, units: Iterable[int]) -> list[int]:
     """Return the inputs that are cut into pieces and of which ``units`` read every piece; none with ``limit``.
 
     Remote inputs are not read again: the store's version says that all pieces belong to one object.
@@ -63,6 +63,6 @@ def whole_hashes(workspace: Workspace, units: Iterable[int]) -> list[str | None]
         (digests[0] if len(digests) == 1 else None) or item.sha256 or None
         for digests, item in zip(read, plan.inputs, strict=True)
     ]
-    for number in cut_inputs(plan, units):
+    for number in divided_inputs(plan, units):
         whole[number] = read_json(hash_path(workspace, number))
     return whole

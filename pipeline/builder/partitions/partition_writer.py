@@ -69,11 +69,11 @@ class MetadataColumn:
             value = document.metadata.get(field.name)
             fitted[field.name] = fit = field.fit(value)
             if fit is MISFIT:
-                raise BuildError(f"{document.where()}: field {field.misfit(value)}; mend the transform that sets it")
+                raise BuildError(f"{document.location()}: field {field.misfit(value)}; mend the transform that sets it")
         try:
             return orjson.dumps(fitted).decode()
         except TypeError as error:
-            raise BuildError(f"{document.where()}: keep_fields: {error}; keep plain JSON values") from error
+            raise BuildError(f"{document.location()}: keep_fields: {error}; keep plain JSON values") from error
 
     def decode(self, values: Iterable[str]) -> dict[str, list[Any]]:
         rows = [orjson.loads(value) for value in values] if self._fields else []

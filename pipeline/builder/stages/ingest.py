@@ -27,7 +27,7 @@ from ..counts.build_stats import BuildStats, Group
 from ..counts.samples import sample_keys
 from ..counts.sums import Bins, Counts, descending
 from ..dedup.segments import passage_finder
-from ..partitions.checksums import cut_inputs, hash_input, hash_path
+from ..partitions.checksums import divided_inputs, hash_input, hash_path
 from ..partitions.partition import (
     INGEST,
     MATCHES,
@@ -100,7 +100,7 @@ class IngestStage(Stage):
         bad.check_not_all()
         yield Step(
             name="hash",
-            units=cut_inputs(plan, most_bytes),
+            units=divided_inputs(plan, most_bytes),
             function=functools.partial(hash_input, workspace),
             makes=functools.partial(hash_path, workspace),
         )
@@ -315,17 +315,15 @@ def _rows(
     kept: Sequence[ProcessedDocument], span_numbers: Sequence[int], column: MetadataColumn
 ) -> list[PassedDocument]:
     """Return the rows of the kept documents. ``span_numbers`` are the spans of the batch's records."""
-    origins = {result.document.origin: "" for result in kept}
-    for text in origins:
-        origins[text] = "" if text is None else text_hash(text)
+    wholes = {result.document.whole: "" for result in kept}
+    for text in wholes:
+        wholes[text] = "" if text is None else text_hash(text)
     rows = []
     for result, metadata in zip(kept, column.encode([result.document for result in kept]), strict=True):
         document, (code, score, _) = result.document, result.language
         location = document.id, document.part, document.file, span_numbers[result.record], document.line
         rows.append(
-            PassedDocument(
-                document.text, *location, code, score, len(document.text), metadata, origins[document.origin]
-            )
+            PassedDocument(document.text, *location, code, score, len(document.text), metadata, wholes[document.whole])
         )
     return rows
 

@@ -55,7 +55,7 @@ class Clean(Transform):
 
     def __call__(self, documents: Sequence[Document], counts: Counts) -> Sequence[Decision]:
         for document in documents:
-            text, cut = self._rules.cut(document.text, document.where)
+            text, cut = self._rules.cut(document.text, document.location)
             document.text = normalize(text) if self._normalized else text
             counts.add_all("cut", cut)
         return documents

@@ -38,7 +38,7 @@ class UserTransform(Transform):
         texts = [document.text for document in documents]
         fixed = [_fixed(document) for document in documents]
         if self._batch is None:
-            returned = [self._called(document, document.where) for document in documents]
+            returned = [self._called(document, document.location) for document in documents]
         else:
             returned = []
             for first in range(0, len(documents), self._batch):
@@ -58,7 +58,7 @@ class UserTransform(Transform):
         return decisions
 
     def _fail(self, document: Document, what: str) -> NoReturn:
-        raise BuildError(f"{document.where()}: transform {self.name!r} {what}")
+        raise BuildError(f"{document.location()}: transform {self.name!r} {what}")
 
     def _load(self) -> None:
         """Call the user's ``load`` once in each process, after the fork."""
@@ -73,20 +73,20 @@ class UserTransform(Transform):
         self._loaded_in = os.getpid()
 
     def _call_batch(self, documents: list[Document]) -> list[object]:
-        def where() -> str:
-            first, last = documents[0].where(), documents[-1].where()
+        def location() -> str:
+            first, last = documents[0].location(), documents[-1].location()
             return f"{first} to {last}" if len(documents) > 1 else first
 
-        returned = self._called(list(documents), where)
+        returned = self._called(list(documents), location)
         if not isinstance(returned, list | tuple) or len(returned) != len(documents):
             got = f"{len(returned)} results" if isinstance(returned, list | tuple) else value_text(returned)
             raise BuildError(
-                f"{documents[0].where()}: transform {self.name!r} returned {got} for a batch of {len(documents)} documents; "
+                f"{documents[0].location()}: transform {self.name!r} returned {got} for a batch of {len(documents)} documents; "
                 "it must return a list with one result for each"
             )
         return list(returned)
 
-    def _called(self, argument: Document | list[Document], where: Callable[[], str]) -> Any:
+    def _called(self, argument: Document | list[Document], location: Callable[[], str]) -> Any:
         """Call the function. Anything that it raises, even ``SystemExit``, becomes a ``BuildError``.
 
         A signal may also raise inside the function: `reraise_swallowed_signals` raises it again.
@@ -94,7 +94,7 @@ class UserTransform(Transform):
         try:
             return self._function(argument)
         except BaseException as error:
-            raise BuildError(f"{where()}: transform {self.name!r} raised {_description(error)}") from error
+            raise BuildError(f"{location()}: transform {self.name!r} raised {_description(error)}") from error
 
     def _decision(self, document: Document, was: Sequence[Any], text: str, value: object) -> Decision:
         """Return the user's result ``value`` as a decision on a document, whose text was ``text``."""
@@ -110,14 +110,14 @@ class UserTransform(Transform):
         if isinstance(value, list | tuple) and value and all(isinstance(part, Document) for part in value):
             for part in value:
                 self._check_fixed(document, was, part)
-            origin = text if document.origin is None else document.origin
+            whole = text if document.whole is None else document.whole
             parts = [
                 replace(
                     document,
                     text=part.text,
                     metadata=dict(part.metadata),
                     part=f"{document.part}#{number}",
-                    origin=origin,
+                    whole=whole,
                 )
                 for number, part in enumerate(value, 1)
             ]

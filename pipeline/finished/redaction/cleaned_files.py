@@ -52,7 +52,7 @@ class Removed(NamedTuple):
         return cls(**{**value, "tokens": bytes.fromhex(value["tokens"])})  # type: ignore[arg-type]
 
 
-class Traces:
+class Mentions:
     """Finds records of the build that show redacted documents, duplicates of these, or passages of any document.
 
     ``listed``: names to redact, as `compared` returns them; the build may have dropped documents of these names.
@@ -74,11 +74,13 @@ class Traces:
         return not named.isdisjoint(self._shown if shown else self._names)
 
 
-def without_samples(manifest: Manifest, traces: Traces) -> dict[str, Any]:
+def without_samples(manifest: Manifest, mentions: Mentions) -> dict[str, Any]:
     """Return the counts of a manifest without repeated passages and the samples that show redacted documents."""
     counts = dict(manifest.counts)
     if samples := counts.get("samples"):
-        counts["samples"] = {k: [one for one in some if not traces.of(one, shown=True)] for k, some in samples.items()}
+        counts["samples"] = {
+            k: [one for one in some if not mentions.of(one, shown=True)] for k, some in samples.items()
+        }
     counts |= {name: [] for name in QUOTES & counts.keys()}
     counts.pop("widest_cluster", None)  # two texts, in datasets of earlier releases
     return counts
@@ -102,7 +104,7 @@ def dropped_counts(counts: dict[str, Any], documents: Sequence[Any], removed: Se
 
 
 def cleaner(
-    name: str, manifest: Manifest, numbers: Sequence[int], keys: Sequence[str], traces: Traces, *, drop: bool
+    name: str, manifest: Manifest, numbers: Sequence[int], keys: Sequence[str], mentions: Mentions, *, drop: bool
 ) -> Callable[[Path, Path], None] | None:
     """Return the function that copies a file without the redacted documents; None if the file shows none of them.
 
@@ -117,7 +119,7 @@ def cleaner(
     if folder == SIGNATURES_NAME:
         return lambda source, target: _clean_rows(source, target, [int(key) for key in keys])
     if name == REJECTED_NAME:
-        return lambda source, target: _clean_lines(source, target, traces)
+        return lambda source, target: _clean_lines(source, target, mentions)
     if name == REPORT_NAME:
         return lambda source, target: _draw_again(target, manifest)
     return None
@@ -187,9 +189,9 @@ def _clean_rows(source: Path, target: Path, rows: Sequence[int]) -> None:
     values.flush()
 
 
-def _clean_lines(source: Path, target: Path, traces: Traces) -> None:
+def _clean_lines(source: Path, target: Path, mentions: Mentions) -> None:
     with open(source, "rb") as file, atomic_file(target) as out:
-        out.writelines(line for line in file if not traces.of(orjson.loads(line)))
+        out.writelines(line for line in file if not mentions.of(orjson.loads(line)))
 
 
 def _draw_again(target: Path, manifest: Manifest) -> None:

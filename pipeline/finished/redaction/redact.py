@@ -56,7 +56,7 @@ from ...text.hashes import text_hash
 from ...text.tokens.tokenizer import tokenizer_of_dataset
 from ...text.tokens.tokenizer_files import CONFIG_NAME
 from .certificate import search, write_certificate
-from .cleaned_files import Removed, Traces, cleaner, dropped_counts, texts_of, without_samples
+from .cleaned_files import Mentions, Removed, cleaner, dropped_counts, texts_of, without_samples
 from .workspace import RedactionWorkspace
 
 _DUPLICATES = tuple(outcome.reason for outcome in OF_DEDUP if outcome.reason)
@@ -371,7 +371,11 @@ class _Redaction:
         ``base`` is the manifest with the counts, perhaps cleaned already. With ``drop``, the files lack the documents, and later
         documents move up.
         """
-        manifest, workspace, traces = self._manifest, self._workspace, Traces(self._removed(documents), self._listed)
+        manifest, workspace, mentions = (
+            self._manifest,
+            self._workspace,
+            Mentions(self._removed(documents), self._listed),
+        )
         numbers: dict[str, list[int]] = {}
         for document in documents:
             numbers.setdefault(document.shard, []).append(document.number)
@@ -394,7 +398,7 @@ class _Redaction:
             name: Split(tuple(infos[one.name] for one in split.shards if one.name in infos))
             for name, split in manifest.splits.items()
         }
-        new = replace(manifest, splits=splits, counts=without_samples(base, traces))
+        new = replace(manifest, splits=splits, counts=without_samples(base, mentions))
         if drop:
             new = replace(new, counts=dropped_counts(new.counts, documents, self._removed(documents)))
         name = EXTENTS_NAME if drop else f"extents{len(manifest.redactions) + 1}.npz"
@@ -405,7 +409,7 @@ class _Redaction:
             if file.name.startswith(f"{TEXTS_NAME}/") and of_shard not in infos:
                 continue
             keys = [document.key for document in documents]
-            clean = cleaner(file.name, new, numbers.get(of_shard, []), keys, traces, drop=drop)
+            clean = cleaner(file.name, new, numbers.get(of_shard, []), keys, mentions, drop=drop)
             if file.name == ATTRIBUTION_NAME:
                 clean = self._count_again(numbers)
             if clean is not None and self._folder.size(file.name) is not None:

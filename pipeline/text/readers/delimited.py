@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..document import BINARY, INVALID_UTF8, BadRecord, Record, RecordKeys, Tally
 from ..formats import BLANK_LINE, LINE_END, Format
 from .byte_stream import BLOCK, ByteStream, UnreadableFileError, binary_sign
-from .format_reader import FormatReader, line_cuts, never_cut
+from .format_reader import FormatReader, line_borders, no_borders
 
 _BLANKS = b" \t\r\v\f"
 _BLANK_LINES = re.compile(rb"(?:[ \t\r\v\f]*\n)+")
@@ -40,7 +40,7 @@ def reader_of(form: Format) -> FormatReader:
         removed = b"" if form.separator == LINE_END else separator
         delimiter = _Delimiter(re.compile(re.escape(separator)), partial(_partial_separator, len(separator)), removed)
         overlaps = any(separator.startswith(separator[at:]) for at in range(1, len(separator)))
-    return FormatReader(partial(_read, delimiter), cuts=never_cut if overlaps else line_cuts)
+    return FormatReader(partial(_read, delimiter), borders=no_borders if overlaps else line_borders)
 
 
 def _read(delimiter: _Delimiter, stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[list[Record]]:

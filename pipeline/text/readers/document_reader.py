@@ -224,7 +224,7 @@ class DocumentReader:
         self._confirmed = replace(self._tally)
 
     def _batches(self, stream: ByteStream, reader: FormatReader) -> Iterator[list[Record]]:
-        if self.format.compressible and not reader.unpacks and not (reader.cuts_compressed and self.span != WHOLE):
+        if self.format.compressible and not reader.unpacks and not (reader.divides_compressed and self.span != WHOLE):
             stream.check_compression()
         batches, where = reader.read(stream, self._keys, self._tally), self._keys.where
         return batches if where is None else (list(selected(records, where)) for records in batches)
@@ -276,7 +276,7 @@ def split_file(path: StrPath | InputFile, unit_bytes: int) -> list[FileSpan]:
     if (form.compressible or file.stored) and file.size <= unit_bytes:
         return [WHOLE]
     reader = load_reader(form)
-    if form.compressible and not reader.cuts_compressed and is_compressed(file):
+    if form.compressible and not reader.divides_compressed and is_compressed(file):
         return [WHOLE]
-    cuts = reader.cuts(file, unit_bytes)
-    return [FileSpan(start, stop) for start, stop in zip([0, *cuts], [*cuts, None], strict=True)]
+    borders = reader.borders(file, unit_bytes)
+    return [FileSpan(start, stop) for start, stop in zip([0, *borders], [*borders, None], strict=True)]

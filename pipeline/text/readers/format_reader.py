@@ -24,13 +24,13 @@ class FileSpan(NamedTuple):
 WHOLE = FileSpan()
 
 
-def never_cut(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return no cuts: the file is one span."""
+def no_borders(file: InputFile, unit_bytes: int) -> list[int]:
+    """Return no borders: the file is one span."""
     return []
 
 
-def line_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return cuts at equal distances. Any byte is valid, as a span owns the lines that start in it."""
+def line_borders(file: InputFile, unit_bytes: int) -> list[int]:
+    """Return borders at equal distances. Any byte is valid, as a span owns the lines that start in it."""
     size = file.size
     units = -(-size // unit_bytes)
     return [size * unit // units for unit in range(1, units)]
@@ -44,8 +44,8 @@ class FormatReader:
     reads the next block. It counts lines and documents in the tally. A record that cannot be used is a ``BadRecord``. If
     the file cannot be read further, it raises ``UnreadableFileError``.
 
-    ``cuts`` returns, in ascending order, where to cut an uncompressed file into spans of about ``unit_bytes``; the result
-    depends on the file alone. ``cuts_compressed``: compressed files may be cut, too.
+    ``borders`` returns, in ascending order, where an uncompressed file divides into spans of about ``unit_bytes``; the result
+    depends on the file alone. ``divides_compressed``: compressed files may be divided, too.
     ``unpacks``: a compressed file is unpacked to the disk before it is read.
     ``in_order``: ``read`` goes from the file's beginning to its end, so a remote file is fetched ahead.
     ``part_rows`` returns the number of rows of each part, such as a row group, that spans count; streams read parts separately.
@@ -53,9 +53,9 @@ class FormatReader:
     """
 
     read: Callable[[ByteStream, RecordKeys, Tally], Iterator[list[Record]]]
-    cuts: Callable[[InputFile, int], list[int]] = never_cut
+    borders: Callable[[InputFile, int], list[int]] = no_borders
     in_order: bool = True
-    cuts_compressed: bool = False
+    divides_compressed: bool = False
     unpacks: bool = False
     part_rows: Callable[[InputFile], list[int]] | None = None
     has_column: Callable[[ByteStream, str], bool] | None = None
@@ -63,7 +63,7 @@ class FormatReader:
     @property
     def cut_anywhere(self) -> bool:
         """Whether an uncompressed file may be cut at any byte."""
-        return self.cuts is line_cuts
+        return self.borders is line_borders
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from ..document import Document, Record, RecordKeys, Tally
 from ..storage.input_file import InputFile
 from ..storage.open_input import open_input
 from .byte_stream import PEEKED, ByteStream, UnreadableFileError
-from .format_reader import FormatReader, line_cuts
+from .format_reader import FormatReader, line_borders
 from .jsonl import objects_in, read_jsonl
 
 
@@ -66,10 +66,10 @@ def _holds_lines(stream: ByteStream) -> bool:
     return False
 
 
-def json_cuts(file: InputFile, unit_bytes: int) -> list[int]:
+def json_borders(file: InputFile, unit_bytes: int) -> list[int]:
     """Return where to cut a file of lines. Any other file is not cut."""
     with open_input(file, in_order=False) as opened:
-        return line_cuts(file, unit_bytes) if _holds_lines(ByteStream(opened)) else []
+        return line_borders(file, unit_bytes) if _holds_lines(ByteStream(opened)) else []
 
 
-READER = FormatReader(read_json, cuts=json_cuts)
+READER = FormatReader(read_json, borders=json_borders)

@@ -15,7 +15,7 @@ import orjson
 
 from ..document import INVALID_JSON, INVALID_UTF8, Document, Record, RecordKeys, Tally
 from .byte_stream import ByteStream, UnreadableFileError
-from .format_reader import FormatReader, line_cuts
+from .format_reader import FormatReader, line_borders
 
 # Between objects are line ends of old Macs, separators of RFC 7464, commas, brackets of arrays, and marks of joined files.
 _OTHER = re.compile(r"[^ \t\r\n\v\f\x1e,\[\]\xef\xbb\xbf]")
@@ -120,4 +120,4 @@ def _respell(line: bytes) -> Any:
     return json.loads(line, parse_float=str, parse_int=str)
 
 
-READER = FormatReader(read_jsonl, cuts=line_cuts)
+READER = FormatReader(read_jsonl, borders=line_borders)

@@ -46,15 +46,15 @@ def faults_of(kind: str) -> Iterator[None]:
         raise UnreadableFileError(f"not a whole {kind} file ({first_line(error)})") from None
 
 
-def group_cuts(file: InputFile, unit_bytes: int) -> list[int]:
+def group_borders(file: InputFile, unit_bytes: int) -> list[int]:
     """Return the row groups, without the first, at which spans of at least ``unit_bytes`` of unpacked data begin."""
-    cuts, size = [], 0
+    borders, size = [], 0
     for number, group in enumerate(_row_groups(file)):
         if size >= unit_bytes:
-            cuts.append(number)
+            borders.append(number)
             size = 0
         size += group.total_byte_size
-    return cuts
+    return borders
 
 
 def rows_of_groups(file: InputFile) -> list[int]:
@@ -360,4 +360,6 @@ def _decoded(value: bytes) -> str | UnicodeDecodeError:
         return error
 
 
-READER = FormatReader(read_parquet, cuts=group_cuts, in_order=False, part_rows=rows_of_groups, has_column=has_column)
+READER = FormatReader(
+    read_parquet, borders=group_borders, in_order=False, part_rows=rows_of_groups, has_column=has_column
+)

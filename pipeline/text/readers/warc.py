@@ -18,7 +18,7 @@ from ..extract import MOST_BYTES, OVER_A_LIMIT, RESILIPARSE, Extractor, SkippedP
 from ..storage.input_file import InputFile
 from ..storage.open_input import open_input
 from .byte_stream import ByteStream, UnreadableFileError, compression
-from .format_reader import FormatReader, line_cuts
+from .format_reader import FormatReader, line_borders
 from .http_response import read_headers, read_response
 
 _BEGINNING = b"WARC/"  # the first bytes of each record
@@ -72,10 +72,10 @@ def read_warc(stream: ByteStream, keys: RecordKeys, tally: Tally) -> Iterator[li
     yield records
 
 
-def member_cuts(file: InputFile, unit_bytes: int) -> list[int]:
-    """Return cuts at equal distances for a file of gzip members, none for others. A span owns the members that begin in it."""
+def member_borders(file: InputFile, unit_bytes: int) -> list[int]:
+    """Return borders at equal distances for a file of gzip members, none for others. A span owns the members that begin in it."""
     with open_input(file, in_order=False) as opened:
-        return line_cuts(file, unit_bytes) if compression(opened) == "gzip" else []
+        return line_borders(file, unit_bytes) if compression(opened) == "gzip" else []
 
 
 def _records(stream: ByteStream) -> Iterator[_Record]:
@@ -252,4 +252,4 @@ class _Members(io.RawIOBase):
         self._data, self._has_ended = memoryview(data), data.startswith(_BEGINNING)
 
 
-READER = FormatReader(read_warc, cuts=member_cuts, cuts_compressed=True)
+READER = FormatReader(read_warc, borders=member_borders, divides_compressed=True)

@@ -179,7 +179,7 @@ class RuleFilter:
         """Return why each document is dropped (None: kept). Rules with a [cut] table edit texts, ``normalized`` again if set."""
         if self.rules.cleaners:
             for document in documents:
-                text, _ = self.rules.cut(document.text, document.where)
+                text, _ = self.rules.cut(document.text, document.location)
                 document.text = normalize(text) if normalized else text
         drops: list[Drop | None] = [EMPTY if is_empty(document) else None for document in documents]
         if self._identifier is not None:
