@@ -30,5 +30,4 @@ seen.py               stream.seen(): the steps of a document
 mix_plan.py           stream.plan(): what a run of a mix will read, and weights within caps
 decoding.py           stream.decode(): rows of a batch as text
 view.py               stream.view(): the rows of steps as a page
-view_page.py          the page that view.py fills
 """

@@ -1,7 +1,7 @@
 """The rows of some steps as a page: text, origins, and the tokens that the loss ignores.
 
-`trace` names the documents of each row. The ids and labels are those of the batch, from the same reader and collator as in
-training, before ``cut``, slices of context parallelism, padding of documents, and functions given to ``.map``.
+`trace` names the documents of each row. Ids and labels are from the reader and the collator of training. The page (view.html)
+holds each step as deflated JSON in base64, so no text of a document can end a script or become a tag.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ from .order import RankStep
 from .position import Position, Topology, WorkerShare
 from .stream_plan import StreamPlan
 from .trace import trace_steps
-from .view_page import PAGE, SCRIPT
 
 if TYPE_CHECKING:
     from ..progress import Progress
@@ -52,6 +50,8 @@ def write_view(
     plan: StreamPlan, position: Position, steps: Sequence[int], path: Path, stream: str, progress: Progress | None
 ) -> ViewPage:
     """Write the page of ``steps``, which ascend. ``stream`` is shown as the stream's description."""
+    from jinja2 import Environment
+
     if not steps:
         raise ConfigError("no step to view; name one, as in stream.view(range(10), path)")
     ranks = range(plan.world_size)
@@ -67,20 +67,15 @@ def write_view(
             for row in traced[step]:
                 if row["rank"] == rank:
                     row |= _row(row["documents"], ids[row["row"]], counted[row["row"]], tokenizer)
-    blocks = [
-        f'<script type="text/plain" data-step="{step}">{_embedded(json.dumps(rows, separators=(",", ":")))}</script>'
-        for step, rows in traced.items()
-    ]
     title = f"Step {steps[0]:,}" + (f" to {steps[-1]:,}" if len(steps) > 1 else "")
-    digest = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    parts = {"title": title, "hash": digest, "stream": escape(stream), "steps": "\n".join(blocks), "script": SCRIPT}
+    blocks = [(step, b64encode(zlib.compress(json.dumps(rows).encode(), 9)).decode()) for step, rows in traced.items()]
+    page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
+    script = page.rpartition("<script>")[2].partition("</script>")[0]  # the page lets no other script run
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    template = Environment(autoescape=True).from_string(page)
     with atomic_file(path) as file:
-        file.write(Template(PAGE).substitute(parts).encode("utf-8", "replace"))
+        file.write(template.render(title=title, hash=digest, stream=stream, steps=blocks).encode("utf-8", "replace"))
     return ViewPage(path)
-
-
-def _embedded(text: str) -> str:
-    return b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def _batches(

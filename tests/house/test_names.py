@@ -48,6 +48,5 @@ def test_names_and_files_that_messages_and_docstrings_name_are_there() -> None:
 def test_flags_that_messages_and_docstrings_name_exist() -> None:
     others = set("--include --local-dir --repo-type --query-gpu --dereference --hard-dereference --version".split())
     for path in PRODUCT:
-        if path.name not in ("template.py", "view_page.py"):  # style sheets
-            flags = {flag for text in texts_in(path) for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)}
-            assert flags - known_flags() - others == set(), relative(path)
+        flags = {flag for text in texts_in(path) for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)}
+        assert flags - known_flags() - others == set(), relative(path)

@@ -91,6 +91,11 @@ def test_special_tokens_and_ids_that_the_tokenizer_lacks_are_parts_of_their_own(
     assert parts == [[2, 1, "<400>"], [0, 5, "to be"], [2, 1, "</s>"], [2, 1, "<400>"], [0, 2, "or"], [2, 1, "</s>"]]
 
 
+def test_a_character_is_not_cut_where_the_loss_ignores_its_first_token() -> None:
+    stream = pipeline.ShardDataset.from_texts(["to", "שלום"], "bytes").pack(12, boundaries=True).batch(1)
+    assert stream.decode(next(iter(stream))) == ["to</s>⟦ש⟧לום</s>"]
+
+
 def test_a_stream_without_a_tokenizer_shows_ids_and_says_why(tmp_path: Path) -> None:
     stream = pipeline.ShardDataset.from_tokens(range(8)).pack(4).batch(1)
     page = stream.view(1, tmp_path / "page.html").path
