@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pipeline.builder.engines.local import UNIT_TRIES
 from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.recipe import RUNNING, Recipe, read_config
-from pipeline.builder.setting import GROUPS, setting_of
+from pipeline.builder.setting import GROUPS
 from pipeline.builder.transforms.user_functions import with_config_folder, with_folder
 from pipeline.errors import ConfigError
 from pipeline.objects.request_options import RequestOptions
@@ -21,7 +21,7 @@ from pipeline.shards.manifest import Manifest
 
 from .command import Command, Parser
 from .flags import REQUEST_FLAGS
-from .texts_options import add_setting, rule_list
+from .texts_options import rule_list
 
 DESCRIPTION = """\
 Build verified shards from raw text. Run the same command again to continue an interrupted build.
@@ -45,18 +45,14 @@ exit status: 0 the dataset is complete; 1 an error, or no document was kept; 2 w
 or a missing input; 130 interrupted: run the same command again"""
 
 
-def add_all_settings(parser: Parser, names: Sequence[str]) -> None:
-    groups = {name: parser.add_argument_group(name) for name in GROUPS}
-    for item in fields(Recipe):
-        add_setting(groups[setting_of(item.metadata).group], item.name)
-
-
+GROUP_LINES = "\n".join(f"{group}:" for group in GROUPS)
 FLAGS = f"""\
 INPUT...              files, directories, globs, braces or urls (s3://, gs://, az://, https://, hf://datasets/ID:CONFIG);
                       name=INPUT names the source, for --max-tokens and pipeline.mix, unless a file has this whole name
 --output              directory of the dataset, here or in a bucket (s3://bucket/name, gs://, az://)
 --work DIR            directory in which a build into a bucket works (default: NAME.build here)
 --config FILE         YAML file of these settings; flags override it
+{GROUP_LINES}
 SETTINGS
 filters:
 --set RULE.min=N      change one limit of the rules, as in --set words.min=20 --set words.max=9000
@@ -197,6 +193,5 @@ COMMAND = Command(
     brief="INPUT... --output DIR",
     first=FIRST,
     settings=tuple(item.name for item in fields(Recipe)),
-    add_settings=add_all_settings,
     hint="run the same command again to continue",
 )

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +99,9 @@ def check_output(output: Path, inputs: Iterable[str | os.PathLike[str] | None], 
 class Command:
     """A command: ``run`` returns the exit status. Its signature and the table ``flags`` make the parser: see `add_flags`.
 
-    ``add_settings(parser, settings)`` adds flags for ``settings`` of a build, at the line SETTINGS of the table or after it.
-    ``run`` gets those that the user named as ``settings``, the flags for requests as ``requests``, and the parser as ``parser``,
-    for ``parser.error``. If there are flags ``first``, ``--help`` explains them alone.
+    The flags of ``settings`` of a build are added at the line SETTINGS of the table, or after it. ``run`` gets the settings that
+    the user named as ``settings``, the flags for requests as ``requests``, and the parser as ``parser``, for ``parser.error``. If
+    there are flags ``first``, ``--help`` explains them alone.
     """
 
     run: Callable[..., int]
@@ -111,7 +111,6 @@ class Command:
     brief: str  # the required arguments, for the usage
     first: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    add_settings: Callable[[Parser, Sequence[str]], None] = lambda parser, names: None
     error_status: int = 1
     hint: str = ""  # the cure after an interrupt or an error of the operating system
 
@@ -119,7 +118,11 @@ class Command:
         parser = Parser(prog, brief=self.brief, description=self.description, epilog=self.epilog)
         own, _, more = self.flags.partition("SETTINGS\n")
         add_flags(parser, self.run, own)
-        self.add_settings(parser, self.settings)
+        if self.settings:
+            from .texts_options import add_setting
+
+            for name in self.settings:
+                add_setting(parser, name)
         add_flags(parser, self.run, more)
         if "requests" in self.run.__annotations__:
             add_flags(parser, RequestOptions, REQUEST_FLAGS)

@@ -24,7 +24,7 @@ from pipeline.text.readers.document_reader import ENDINGS, find_inputs
 from .command import Command, Parser, check_output
 from .flags import LocalFile
 from .inspect_command import console
-from .texts_options import CountingReader, add_settings
+from .texts_options import CountingReader
 from .trace_command import seen_in_run
 from .try_rules_command import excerpt
 
@@ -251,6 +251,5 @@ COMMAND = Command(
     description=DESCRIPTION,
     epilog=EPILOG,
     settings=("format", "text_key", "id_key"),
-    add_settings=add_settings,
     error_status=2,
 )

@@ -9,7 +9,6 @@ from pipeline.progress import Progress
 from pipeline.text.document import OnError
 
 from .command import Command
-from .texts_options import add_settings
 
 DESCRIPTION = """\
 Make a dataset from files of token ids: check the ids, split off validation documents, write shards and verify them.
@@ -83,5 +82,4 @@ COMMAND = Command(
     description=DESCRIPTION,
     epilog=EPILOG,
     settings=_SETTINGS,
-    add_settings=add_settings,
 )

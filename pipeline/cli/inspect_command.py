@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 from rich.text import Text
 
@@ -68,10 +70,12 @@ def run(
         raise ConfigError(f"--split: {error}") from error
     if batch is not None:
         show_batch(folder, split, batch, seq_len, rows)
-    elif document is None and key is None and id is None:
-        glance(folder.base, manifest)
+    elif wanted := {
+        name: value for name, value in (("document", document), ("key", key), ("id", id)) if value is not None
+    }:
+        show(folder, manifest, split, *wanted.popitem(), tokens=tokens)
     else:
-        show(folder, manifest, split, document, key, id, tokens=tokens)
+        glance(folder.base, manifest)
     return 0
 
 
@@ -98,19 +102,10 @@ def glance(directory: str, manifest: Manifest) -> None:
         page.print(f"\n{command}", markup=False, soft_wrap=True)  # in one line, for copying
 
 
-def show(
-    folder: DatasetFolder,
-    manifest: Manifest,
-    split: str,
-    document: int | None,
-    key: str | None,
-    id: str | None,
-    *,
-    tokens: bool,
-) -> None:
+def show(folder: DatasetFolder, manifest: Manifest, split: str, kind: str, wanted: Any, *, tokens: bool) -> None:
     """Print the origin of one document, then its text."""
     access = ShardAccess(requests=folder.requests)
-    info, number = find(folder, access, manifest, split, document, key, id)
+    info, number = find(folder, access, manifest, split, kind, wanted)
     path = folder.path(info.name)
     ids = access.document(path, number, info).tolist()
     console.print(f"{info.name}, document {number} of {info.documents}, {len(ids):,} tokens", style="bold")
@@ -137,31 +132,23 @@ def show_batch(folder: DatasetFolder, split: str, batch: int, seq_len: int, rows
 
 
 def find(
-    folder: DatasetFolder,
-    access: ShardAccess,
-    manifest: Manifest,
-    name: str,
-    document: int | None,
-    key: str | None,
-    id: str | None,
+    folder: DatasetFolder, access: ShardAccess, manifest: Manifest, split: str, kind: str, wanted: Any
 ) -> tuple[ShardInfo, int]:
-    """Return the shard of a document of the split ``name``, by its number, key or id, and the document's number in it."""
+    """Return the shard of a document, by its number in the split, its key or its id, and the document's number in the shard."""
     earlier = 0
-    column, wanted = ("key", key) if key is not None else ("id", id)
-    for info in manifest.split(name).shards:
-        if document is None:
-            values = access.table(folder.path(info.name), info).get(column, [])
+    for info in manifest.split(split).shards:
+        if kind != "document":
+            values = access.table(folder.path(info.name), info).get(kind, [])
             if wanted in values:
                 return info, values.index(wanted)
-        elif earlier <= document < earlier + info.documents:
-            return info, document - earlier
+        elif earlier <= wanted < earlier + info.documents:
+            return info, wanted - earlier
         earlier += info.documents
-    others = " or ".join(f"--split {other}" for other in manifest.splits if other != name)
-    hint = f"; it may be in {others}, or have been dropped" if id is not None and others else ""
-    if key is not None:
+    others = " or ".join(f"--split {name}" for name in manifest.splits if name != split)
+    hint = f"; it may be in {others}, or have been dropped" if kind == "id" and others else ""
+    if kind == "key":
         hint = "; keys look like 000000000040" + (f"; it may be in {others}" if others else "")
-    what = f"document {document}" if document is not None else f"{column} {wanted!r}"
-    raise ConfigError(f"no {what} in split {name!r} of {earlier:,} documents{hint}")
+    raise ConfigError(f"no {kind} {wanted!r} in split {split!r} of {earlier:,} documents{hint}")
 
 
 COMMAND = Command(run=run, flags=FLAGS, brief="DATASET", description=DESCRIPTION, epilog=EPILOG)

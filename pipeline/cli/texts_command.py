@@ -16,7 +16,7 @@ from pipeline.text.readers.document_reader import Document, InputFile, find_inpu
 
 from .command import Command, check_output
 from .flags import LocalFile
-from .texts_options import CountingReader, add_settings
+from .texts_options import CountingReader
 
 DESCRIPTION = """\
 Export the texts that a build would read, with their ids and keys. A key is BLAKE2b of the UTF-8: 128 bits, 32 hex digits.
@@ -77,5 +77,4 @@ COMMAND = Command(
     brief="INPUT... --output FILE",
     description=DESCRIPTION,
     settings=_SETTINGS,
-    add_settings=add_settings,
 )

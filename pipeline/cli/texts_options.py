@@ -57,22 +57,18 @@ def parser_of(types: frozenset[type]) -> Callable[[str], object]:
     return float if float in types else str
 
 
-def add_setting(parser: argparse._ActionsContainer, name: str) -> None:
-    """Add the flag of a setting. Without the flag, the value is None: a config file or the default decides."""
+def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the flag of a setting, to its group if there is one. Without the flag, the value is None: see ``--config``."""
     item = _FIELDS[name]
     setting, types, default = setting_of(item.metadata), setting_types()[name], item.default
+    place = next((group for group in parser._action_groups if group.title == setting.group), parser)
     if bool in types:
         action = "store_false" if default else "store_true"
-        parser.add_argument(flag_of(item), dest=name, action=action, default=None, help=setting.help)
+        place.add_argument(flag_of(item), dest=name, action=action, default=None, help=setting.help)
         return
     shown = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
     help = setting.help if "(default" in setting.help or not shown else f"{setting.help} (default: {shown})"
-    parser.add_argument(flag_of(item), type=parser_of(types), choices=setting.choices or None, help=help)
-
-
-def add_settings(parser: argparse._ActionsContainer, names: Sequence[str]) -> None:
-    for name in names:
-        add_setting(parser, name)
+    place.add_argument(flag_of(item), type=parser_of(types), choices=setting.choices or None, help=help)
 
 
 def rule_list() -> str:

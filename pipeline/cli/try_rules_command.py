@@ -32,7 +32,7 @@ from pipeline.text.judging import measure as measured
 from pipeline.text.readers.document_reader import Document, InputFile, find_inputs
 
 from .command import Command
-from .texts_options import CountingReader, add_settings, measure_names, rule_list
+from .texts_options import CountingReader, measure_names, rule_list
 
 DESCRIPTION = """\
 Try rules on a sample of documents: show how many each would drop, with examples, and the histogram of a measure.
@@ -311,6 +311,5 @@ COMMAND = Command(
     description=DESCRIPTION,
     epilog=f"{measure_names()}\n\n{EPILOG}",
     settings=SETTINGS,
-    add_settings=add_settings,
     error_status=2,
 )

@@ -4,7 +4,6 @@ find.py              whether a dataset has a text: as a document, or as a passag
 signature_index.py   documents that may be alike, by datasketch's `MinHashLSH` over the signatures that a dataset keeps
 diff.py              which documents two datasets share, which only one has, and which rules of the other drop these
 documents.py         the documents of a dataset by number: where each is, its text and its origin
-shared_words.py      the words that two texts share
 redaction/           takes documents out of a dataset, in place
 near_vectors.py      documents whose vectors are near the vector of an earlier document; a build can drop their ids
 vectors.py           reads the user's vectors and keys: .npy, Parquet, JSON Lines

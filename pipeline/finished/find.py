@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from filters.words import words
+
 from ..builder.dedup.decontaminate import NGRAM, SHORTEST, Decontaminator, describe_short
 from ..builder.dedup.minhash import MinHasher, shingle_sets
 from ..builder.dedup.spellings import spellings
@@ -21,7 +23,6 @@ from ..progress import Progress
 from ..text.hashes import text_hashes
 from ..text.normalize import normalize
 from .documents import DatasetDocuments, DocumentLocation
-from .shared_words import shared_passage
 from .signature_index import SignatureIndex, open_index
 
 EXACT, NEAR, PASSAGE = "exact", "near", "passage"
@@ -255,3 +256,23 @@ def _match_at(
     return Match(
         location.split, location.shard.name, location.document, key, id, source, kind, likeness, estimate, passage
     )
+
+
+def shared_passage(text: str, document: str, ngram: int) -> str:
+    """Return the longest passage of a document whose runs of ``ngram`` words are all in the text too; '' if there is none.
+
+    A text of fewer words is one run.
+
+    >>> shared_passage("A rose is a rose.", "Once more: a rose IS a thorn.", ngram=3)
+    'a rose IS a'
+    """
+    wanted, found = [word for word, *_ in words(text)], list(words(document))
+    ngram = max(1, min(ngram, len(wanted)))
+    runs = {tuple(wanted[k : k + ngram]) for k in range(len(wanted) - ngram + 1)}
+    best, begin = (0, 0), 0
+    for k in range(len(found) - ngram + 2):
+        if k > len(found) - ngram or tuple(word for word, *_ in found[k : k + ngram]) not in runs:
+            begin = k + 1
+        elif k - begin + ngram > best[1] - best[0]:
+            best = begin, k + ngram
+    return document[found[best[0]][1] : found[best[1] - 1][2]] if best[1] else ""

@@ -24,11 +24,9 @@ import pytest
 import pipeline
 from pipeline.builder.recipe import Recipe
 from pipeline.cli import COMMANDS
-from pipeline.cli.command import exit_status, requests_of
-from pipeline.cli.flags import REQUEST_FLAGS, add_flags
+from pipeline.cli.command import exit_status
 from pipeline.cli.main import load_command, main
 from pipeline.errors import ConfigError, InputError
-from pipeline.objects.request_options import RequestOptions
 from pipeline.signals import deferred_signals, kept_handlers, reraise_swallowed_signals
 from tests.helpers import interpreters
 from tests.helpers.commands import Says
@@ -89,13 +87,6 @@ def test_every_command_asks_a_server_as_often_as_it_is_told(
     assert "tries must be an integer of 1 or more, got 0" in says(2, command, *arguments, "--tries", "0").err
 
 
-def test_tries_and_timeout_are_those_of_the_flags() -> None:
-    parser = argparse.ArgumentParser()
-    add_flags(parser, RequestOptions, REQUEST_FLAGS)
-    requests = requests_of(parser.parse_args(["--tries", "3", "--timeout", "7.5"]))
-    assert (requests.tries, requests.timeout) == (3, 7.5)
-
-
 def test_every_command_is_listed_with_one_line_and_named_in_the_readme(
     capsys: pytest.CaptureFixture[str], says: Says
 ) -> None:
@@ -138,6 +129,7 @@ def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
         (["biuld"], "no command 'biuld' (did you mean 'build'?)"),
         (["--verison"], "(did you mean '--version'?)"),
         (["verify", "--quik", "x"], "(did you mean '--quick'?)"),
+        (["verify"], "required: DIRECTORY|SHARD|URL"),
         (["build", "--input_files", "x"], "unrecognized arguments: --input_files\n"),
         (["build", "--text_key=x"], "(did you mean '--text-key'?)"),
         (["build", "--ngram", "3"], "(did you mean '--dedup-ngram'?)"),

@@ -217,15 +217,3 @@ def test_single_shards_are_held_to_a_manifest_beside(dataset: Path, says: Says) 
     assert main([str(first)]) == 0
     first.write_bytes(first.read_bytes()[:-1])
     assert main([str(first)]) == 1
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["nowhere.tar"], ["s3://b/data"], ["x", "--workers", "0"], ["--wokers", "2", "x"]]
-)
-def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    assert code == 2
-    assert capsys.readouterr().err

@@ -22,9 +22,8 @@ from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError, MissingDatasetError
 from pipeline.finished.diff import diff
 from pipeline.finished.documents import DatasetDocuments
-from pipeline.finished.find import EXACT, NEAR, PASSAGE, Match, find
+from pipeline.finished.find import EXACT, NEAR, PASSAGE, Match, find, shared_passage
 from pipeline.finished.redaction.redact import drop
-from pipeline.finished.shared_words import shared_passage
 from pipeline.finished.signature_index import open_index
 from pipeline.progress import Progress
 from tests.helpers.builds import run_plain, table, write_jsonl

@@ -246,7 +246,7 @@ class DedupStage(Stage):
         return {"near_cluster_sizes": counted["near_cluster_sizes"]}
 
     def section(self, counts: Mapping[str, Any]) -> Section:
-        duplicates, characters = counts["duplicates"], counts["duplicate_characters"]
+        duplicates, characters = counts.get("duplicates", {}), counts.get("duplicate_characters", {})
         changes = [
             Change(f"{kind} duplicates", duplicates[kind], characters[kind]) for kind in DUPLICATES if duplicates
         ]
