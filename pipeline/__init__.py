@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .stream.datasets.shard_dataset import ShardDataset
     from .stream.datasets.text_dataset import TextDataset
     from .stream.fim import fim
+    from .stream.receipts import merge_receipts
     from .stream.schedule import Schedule
     from .stream.state import merge_states
     from .stream.stream import Stream
@@ -99,6 +100,7 @@ _HOME = {
     "TextDataset": "pipeline.stream.datasets.text_dataset",
     "mix": "pipeline.stream.datasets.mix",
     "fim": "pipeline.stream.fim",
+    "merge_receipts": "pipeline.stream.receipts",
     "merge_states": "pipeline.stream.state",
     "open_dataset": "pipeline.stream.datasets.open_dataset",
     "assert_resumes": "pipeline.stream.testing",
@@ -160,6 +162,7 @@ __all__ = [
     "import_tokens",
     "load_rules",
     "load_tokenizer",
+    "merge_receipts",
     "merge_states",
     "mix",
     "near_vectors",

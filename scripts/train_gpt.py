@@ -321,7 +321,19 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         of_rows = torch.cat(losses).double()
         loss = round(self.total(float(of_rows.sum()))[0] / labels, 6)
-        return {"loss": loss, **self.losses_of_sources(batch, of_rows), "stop": bool(stop)}
+        return {
+            "loss": loss,
+            **self.losses_of_sources(batch, of_rows),
+            "receipt": self.receipt(batch),
+            "stop": bool(stop),
+        }
+
+    def receipt(self, batch: dict[str, Any]) -> str:
+        """Return the receipt of the global batch, from which ``shardwright trace --receipts`` names a row that differs."""
+        parts = [self.stream.receipt(batch, rows=self.options.log_file is not None)] * self.ranks
+        if self.ranks > 1:
+            dist.all_gather_object(parts, parts[self.rank])
+        return pipeline.merge_receipts(parts)
 
     def losses_of_rows(self, ids: Tensor, labels: Tensor) -> Tensor:
         """Return the summed loss of each row."""
@@ -457,7 +469,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(json.dumps(record), file=log, flush=True)
             if lines and (time.monotonic() - shown >= 1 or record["step"] == run.steps):
                 shown = time.monotonic()
-                print("  ".join(f"{name} {value}" for name, value in record.items()), flush=True)
+                print("  ".join(f"{name} {value}" for name, value in record.items() if name != "receipt"), flush=True)
     if run.stopped and run.rank == 0 and run.step < run.steps:
         kept = f"; the same command goes on from {options.checkpoint}" if options.checkpoint else ""
         print(f"stopped at step {run.step} of {run.steps}{kept}", file=sys.stderr)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from fractions import Fraction
 from json import dumps, loads
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pipeline
 from pipeline.errors import ConfigError, StateError
@@ -19,22 +19,27 @@ from .command import Command
 from .inspect_command import console
 
 DESCRIPTION = """\
-Show the documents in each row of a training step, or the steps that contain a document, past or future.
+Show the documents in each row of a training step, or the steps that contain a document, past or future. Or read the steps of a
+log again, and name the first step and row whose data is not as logged.
 
   %(prog)s shards --state state.json --step 12345 --global-batch 256
   %(prog)s web=shards/web wiki=shards/wiki --state state.json --step 12345 --global-batch 256 --row 7 --text
   %(prog)s raw/*.jsonl.zst --tokenizer gpt2 --state state.json --step 12345
   %(prog)s shards --state state.json --document 000000000040 --global-batch 256
+  %(prog)s shards --state state.json --receipts log.jsonl --global-batch 256
 
 The state is the result of stream.state_dict() at any step of the run, as JSON, alone or under "data" of a dict. It holds
 how the stream was shuffled, packed and mixed, but not .documents(max_length=), .take(n) and functions.
 
 Steps of shards are computed, from any state. Streams of raw text and best fit are read from the state up to the step. So
-the state must be of an earlier step and of all ranks (pipeline.merge_states). --document reads them from the beginning."""
+the state must be of an earlier step and of all ranks (pipeline.merge_states). --document reads them from the beginning.
+
+A line of a log is JSON with "step", how many steps were done then, and "receipt", stream.receipt(batch, rows=True). Several logs
+are those of ranks. Labels count, and a state does not hold how they were made: write --shift, --boundaries and so on."""
 
 EPILOG = """\
-exit status: 0 shown; 1 an error, or no step contains the document; 2 wrong usage, or a value that cannot be used; 130
-interrupted"""
+exit status: 0 shown, or all as logged; 1 an error, a step differs, or no step contains the document; 2 wrong usage, or a value
+that cannot be used; 130 interrupted"""
 
 STREAM_FLAGS = """\
 DATASET...        directory or url of the dataset, or files of raw text; for a mix, name=DIRECTORY of each source
@@ -48,6 +53,11 @@ FLAGS = f"""\
 {STREAM_FLAGS}
 --step N !        step of the run, from 0
 --document ID !   key or id of a document, or SHARD:NUMBER: show every step, row and span that contains it
+--receipts LOG... !  logs of receipts, in lines of JSON: read their steps again
+--shift N         with --receipts: as .pack(shift=), also "divisors"
+--boundaries      with --receipts: as .pack(boundaries=True)
+--labels          with --receipts: as .pack(labels=)
+--max-length N    with --receipts: as .documents(max_length=)
 --steps N         with --document: the first N steps (default: those before the state)
 --row N           show only this row of the step, from 0
 --text            show the part of each document's text that is in the row
@@ -60,9 +70,14 @@ def run(
     state: Path,
     step: int | None = None,
     document: str | None = None,
+    receipts: list[str] | None = None,
     steps: int | None = None,
     global_batch: int | None = None,
     ranks: int = 1,
+    shift: str = "1",
+    boundaries: bool = False,
+    labels: Literal["next", "same"] = "next",
+    max_length: int | None = None,
     tokenizer: str = "bytes",
     text_key: str = "text",
     row: int | None = None,
@@ -71,7 +86,8 @@ def run(
     requests: RequestOptions,
 ) -> int:
     how = {"tokenizer": tokenizer, "text_key": text_key}
-    stream = stream_of_run(dataset, state, global_batch, ranks, requests, how)
+    of_rows = {"shift": int(shift) if shift.isdecimal() else shift, "boundaries": boundaries, "labels": labels}
+    stream = stream_of_run(dataset, state, global_batch, ranks, requests, how, max_length=max_length, **of_rows)
     progress = Progress(quiet=not sys.stderr.isatty())
     if document is not None:
         spans = stream.seen(document, steps=steps, progress=progress)
@@ -81,6 +97,8 @@ def run(
                 f"no step {searched} contains it; --steps N searches the first N steps of the run", markup=False
             )
         return print_seen(spans, as_json=json)
+    if receipts is not None:
+        return print_difference(stream, receipts, progress)
     rows = stream.trace(step, with_ids=text, progress=progress)
     if row is not None:
         if not 0 <= row < len(rows):
@@ -100,19 +118,21 @@ def stream_of_run(
     ranks: int,
     requests: RequestOptions,
     text: dict[str, Any],
-    *,
-    boundaries: bool = False,
+    **rows: Any,
 ) -> Any:
-    """Return the stream of a run at a saved state. ``text`` are the options of a `TextDataset`."""
+    """Return the stream of a run at a saved state.
+
+    ``text`` are the options of a `TextDataset`, ``rows`` those of ``pack`` and ``documents`` that no state holds.
+    """
     state = read_state(path)
-    shape = loads(state["shape"]) | {"boundaries": boundaries}
+    shape = loads(state["shape"])
     named = sources_of(datasets, shape)
     global_batch = shape.get("global_batch", global_batch)
     if global_batch is None:
         raise ConfigError("--global-batch is missing: the rows of a step, batch size times number of ranks of the run")
     if ranks < 1 or global_batch % ranks:
         raise ConfigError(f"--ranks {ranks} do not share a global batch of {global_batch} rows equally")
-    stream = make_stream(named, shape, global_batch, ranks, requests, text)
+    stream = make_stream(named, shape, global_batch, ranks, requests, text, rows)
     stream.load_state_dict(state)
     return stream
 
@@ -179,8 +199,9 @@ def make_stream(
     ranks: int,
     requests: RequestOptions,
     text: dict[str, Any],
+    rows: dict[str, Any],
 ) -> Any:
-    """Return the stream that a state describes, for the first of ``ranks``. ``text`` are the options of a `TextDataset`."""
+    """Return the stream that a state describes, for the first of ``ranks``. ``text`` and ``rows`` are as in `stream_of_run`."""
     if functions := [*shape.get("filters", []), *shape.get("document_maps", [])]:
         raise ConfigError(
             f"the state belongs to a stream with functions ({', '.join(functions)}), which no state holds: make the stream in "
@@ -197,9 +218,12 @@ def make_stream(
             sources[name] = pipeline.TextDataset(what, epochs=shape["epochs"], **text, **options)
         else:
             split, _, upsampled = split.partition(", upsampled by ")
+            split, *parts = split.split(", ")
             data: Any = pipeline.ShardDataset(
                 what, split=None if split == "all splits" else split, epochs=shape["epochs"], **options
             )
+            for part in parts:  # as "val=0.1" or "without val=0.1"
+                data = data.split(val=float(part.partition("=")[2]))[int(part.startswith("val"))]
             by, _, times = upsampled.rpartition(" ")
             sources[name] = data.upsample(by, [int(each) for each in times.split(",")]) if upsampled else data
     stream: Any = sources.get("")
@@ -210,13 +234,15 @@ def make_stream(
     if shape["seed"] is not None:
         lanes = {"lanes": shape["lanes"], "window": stated_window(shape["window"])} if "lanes" in shape else {}
         stream = stream.shuffle(seed=shape["seed"], **lanes)
+    of_kind = ("max_length", "labels") if shape["kind"] == "documents" else ("shift", "boundaries", "labels")
+    rows = {name: rows[name] for name in of_kind if name in rows}
     if shape["kind"] == "pack":
         packed = {"best_fit": True} if shape.get("best_fit") else {"stride": shape["stride"]}
-        stream = stream.pack(shape["seq_len"], boundaries=shape["boundaries"], **packed)
+        stream = stream.pack(shape["seq_len"], **packed, **rows)
     elif shape["kind"] == "sample":
-        stream = stream.sample(shape["seq_len"], boundaries=shape["boundaries"])
+        stream = stream.sample(shape["seq_len"], **rows)
     else:
-        stream = stream.documents(bucket=shape.get("bucket"))
+        stream = stream.documents(bucket=shape.get("bucket"), **rows)
     return stream.shard(0, ranks).batch(global_batch // ranks)
 
 
@@ -234,6 +260,28 @@ def stated_window(window: Any) -> int | None:
     of_text = windows - {one for one in windows if isinstance(one, int)}
     found = (of_text or windows).pop() if len(of_text or windows) == 1 else None
     return int(found.removesuffix(" blocks")) if isinstance(found, str) else found
+
+
+def print_difference(stream: Any, logs: list[str], progress: Progress) -> int:
+    """Print the first step and row of logs whose data differs; return the exit status: 0 if none does, else 1."""
+    count, found = stream.check_receipts(*logs, progress=progress)
+    if found is None:
+        console.print(f"all {count:,} steps have the logged receipt", markup=False)
+        return 0
+    logged, expected = (receipt.partition(":")[0] for receipt in (found.logged, found.expected))
+    console.print(
+        f"step {found.step:,} ({found.step_of_log:,} in the log) differs: {logged} was logged, the data has {expected}; "
+        f"{count:,} steps before it have the logged receipt",
+        markup=False,
+    )
+    rows = sorted(stream.trace(found.step), key=lambda row: row["sequence_index"])
+    known = [row for row in found.rows if row < len(rows)]
+    console.print(
+        f"{len(known):,} of {len(rows):,} rows are not in the log" + "; the first is" * bool(known), markup=False
+    )
+    for row in known[:1]:
+        print_row(rows[row], as_json=False)
+    return 1
 
 
 def print_seen(spans: list[dict[str, Any]], *, as_json: bool) -> int:
@@ -281,5 +329,5 @@ COMMAND = Command(
     flags=FLAGS,
     description=DESCRIPTION,
     epilog=EPILOG,
-    brief="DATASET --state FILE --step N|--document ID --global-batch N",
+    brief="DATASET --state FILE --step N|--document ID|--receipts LOG --global-batch N",
 )

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ..text.tokens.tokenizer import Tokenizer
     from .frameworks import Loader
     from .mix_plan import MixPlan
+    from .receipts import ReceiptDifference
     from .view import ViewPage
 
 
@@ -936,6 +937,58 @@ class Stream(IterableDataset[Any]):
         progress = progress or Progress(quiet=True)
         listed = [document] if isinstance(document, str) or not isinstance(document, Sequence) else document
         return seen(plan, position, list(map(str, listed)), steps, progress)
+
+    def receipt(self, of: int | Mapping[str, Any], *, rows: bool = False) -> str:
+        """Return the receipt of a step, or of a batch that a rank got: 16 hexadecimal digits, to say later "was it the data?".
+
+        ``of`` is a step, counted as in `trace`, whose data is read again; or a batch of this stream, in arrays or in tensors on
+        any device, before the ``keys`` of a loader. The receipt is a 64-bit hash of the ids and labels of all rows. The receipts
+        of the batches of all ranks and context peers add up to that of the step, modulo 2**64, and ``merge_receipts`` adds them.
+        So a step has one receipt on any ranks and workers, and under any ``cut``.
+
+        ``rows=True`` adds a colon and 4 digits for each row, from which `check_receipts` names the rows that differ. Raises
+        ``ConfigError`` for ``rows`` of context peers, who have parts of rows, and for streams that `trace` refuses.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+        >>> [stream.receipt(batch) == stream.receipt(step) for step, batch in enumerate(stream.take(3))]
+        [True, True, True]
+        """
+        from .receipts import read_steps, row_hashes, written  # training without receipts does not need it
+
+        rows, settings = check_flag("rows", rows), self._settings
+        if not isinstance(of, int):
+            if rows and settings.peer is not None:
+                raise ConfigError("rows=True: a context peer has only a part of each row; leave rows out")
+            return written(row_hashes(of, settings), rows=rows)
+        step, position = check_integer("step", of, least=0, most=MAX_STEPS), self._position.start
+        [(_, hashes)] = read_steps(self._position.plan.under(position.weights), position, [step])
+        return written(hashes, rows=rows)
+
+    def check_receipts(
+        self, *logs: str | PathLike[str], progress: Progress | None = None
+    ) -> tuple[int, ReceiptDifference | None]:
+        """Read the steps of logs again; return how many have the logged receipt, and the first step that has not (or None).
+
+        A log has lines of JSON with ``step``, how many steps were done then, and ``receipt``. If a line has step 0, steps count
+        from 0. Several logs are those of ranks, whose receipts add up. If a log repeats a step, as after a resume, its last line
+        counts. A difference has ``step`` as `trace` counts, ``step_of_log``, and the ``logged`` and the ``expected`` receipt. If
+        rows were logged, ``rows`` are the rows of the step, in the order of their sequences, that no logged row equals.
+
+        Raises ``ConfigError`` for a log without receipts, and as `receipt` does.
+
+        >>> import json, pathlib, pipeline, tempfile
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(4).batch(2)
+        >>> log = pathlib.Path(tempfile.mkdtemp(), "log.jsonl")
+        >>> lines = [{"step": 1 + step, "receipt": stream.receipt(batch)} for step, batch in enumerate(stream.take(3))]
+        >>> _ = log.write_text("".join(json.dumps(line) + chr(10) for line in lines))
+        >>> stream.check_receipts(log)
+        (3, None)
+        """
+        from .receipts import first_difference  # training does not need it
+
+        position, progress = self._position.start, progress or Progress(quiet=True)
+        return first_difference(self._position.plan.under(position.weights), position, logs, progress)
 
     def stats(self) -> dict[str, Any]:
         """Return counts, rates and the position of the latest iterator, as a dict of plain JSON; cheap enough for every step.

@@ -72,6 +72,16 @@ def check_traceable(plan: StreamPlan) -> None:
         )
 
 
+def refuse_unreadable(plan: StreamPlan, position: Position) -> None:
+    """Raise ``ConfigError`` if the steps of a sequential stream cannot be read from a position on."""
+    if any(plan.sources.live):
+        raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
+    if position.rows_taken:
+        raise ConfigError(
+            f"the state was saved inside a step, after {position.rows_taken} rows of it; load a state saved between two steps"
+        )
+
+
 def span_of(at: int, first: int, last: int, length: int) -> dict[str, Any]:
     """Return the entry of tokens ``first`` to ``last`` (exclusive) of a document of ``length``, which begin at token ``at``."""
     span = {"row_begin": at, "row_end": at + last - first, "document_begin": first, "document_end": last}
@@ -123,12 +133,7 @@ class ReadTrace:
     """
 
     def __init__(self, plan: StreamPlan, position: Position, progress: Progress) -> None:
-        if any(plan.sources.live):
-            raise ConfigError("a live source cannot be read again, so the steps of its stream cannot be traced")
-        if position.rows_taken:
-            raise ConfigError(
-                f"the state was saved inside a step, after {position.rows_taken} rows of it; load a state saved between two steps"
-            )
+        refuse_unreadable(plan, position)
         self._plan, self._position = plan, position
         self._progress = progress
         passes = plan.passes

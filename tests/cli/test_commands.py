@@ -139,7 +139,7 @@ def test_commands_run_without_torch(dataset: Path, tmp_path: Path) -> None:
         (["find", "x", "y", "--most", "0"], "--most must be 1 or more, got 0"),
         (["try-rules", "x", "--limit", "0"], "--limit must be 1 or more, got 0"),
         (["card", "x", "--croissant", "--eu-summary"], "not allowed with argument"),
-        (["trace", "x", "--state", "s"], "one of the arguments --step --document is required"),
+        (["trace", "x", "--state", "s"], "one of the arguments --step --document --receipts is required"),
         (["trace", "x", "--step", "1"], "required: --state"),
         (["trace", "x", "--state", "s", "--step", "1", "--document", "a"], "not allowed with argument"),
         (["redact", "x"], "required: --ids, --reason"),

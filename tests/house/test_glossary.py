@@ -29,11 +29,12 @@ ERRORS = (
 NAMES = (
     "Document DocumentBatch Drop Limits Manifest PackedBatch Progress Recipe RequestOptions RuleSet"
     " Schedule ShardDataset Stream TextDataset assert_resumes build export_tokens fim find import_tokens load_rules"
-    " load_tokenizer merge_states mix near_vectors open_dataset transform write_shards"
+    " load_tokenizer merge_receipts merge_states mix near_vectors open_dataset transform write_shards"
 )
 STREAM_METHODS = (
-    "apply batch decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch rows sample"
-    " seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to tokenizer trace view vocab_size"
+    "apply batch check_receipts decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch"
+    " receipt rows sample seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to"
+    " tokenizer trace view vocab_size"
 )
 DATASET_METHODS = {
     "ShardDataset": "from_texts from_tokens sources split subset upsample",

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pipeline import ConfigError, StateError
+from pipeline.cli.main import main
 from pipeline.shards.manifest import Manifest
 from scripts import train_gpt
 from tests.helpers import interpreters
@@ -175,6 +176,11 @@ def test_torchrun_passes_sigterm_on_and_the_same_command_goes_on(folder: Path, t
     losses = records_of(log.read_text())
     assert list(losses) == list(range(1, STEPS + 1))
     assert losses == pytest.approx(train(capsys, *what), abs=1e-4)
+    state = torch.load(max((tmp_path / "run").glob("*.pt")), weights_only=True)["data"]
+    (tmp_path / "state.json").write_text(state)
+    command = ["trace", *what, "--state", str(tmp_path / "state.json"), "--receipts", str(log), "--global-batch", "8"]
+    assert main(command) == 0
+    assert f"all {STEPS} steps have the logged receipt" in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_a_run_after_its_step_with_a_checkpoint(folder: Path, tmp_path: Path) -> None:
