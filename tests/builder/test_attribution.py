@@ -223,17 +223,6 @@ def test_a_licence_that_is_a_text_is_shortened_and_breaks_no_table(tmp_path: Pat
     assert "| line feed | 1 |" in says(0, "card", tmp_path / "out", "--eu-summary").out
 
 
-@pytest.mark.parametrize("value", ["web=", "CC BY 4.0", "web=CC-BY,", "web=-MIT"])
-def test_a_licence_that_cannot_be_one_or_of_no_source_is_refused(tmp_path: Path, value: str) -> None:
-    source = f"web={write_jsonl(tmp_path / 'in.jsonl', ['a text'])}"
-    if value == "web=CC-BY,":
-        with pytest.raises(pipeline.ConfigError, match=r"license: no source 'wbe'.*did you mean 'web'"):
-            run_plain(source, tmp_path / "out", license="wbe=MIT")
-        value = "web=CC BY"
-    with pytest.raises(pipeline.ConfigError, match=r"license .*: write SOURCE=SPDX.* SPDX for every source"):
-        run_plain(source, tmp_path / "out", license=value)
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 12))
 def test_forgotten_domains_lack_no_more_tokens_than_the_error_says(seed: int, most: int) -> None:

@@ -203,6 +203,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"dedup_keep": "frist"}, "must be first, longest or score:FIELD, got 'frist' .did you mean 'first'"),
     ({"dedup_keep": "score:"}, "must be first, longest or score:FIELD, got 'score:'"),
     ({"dedup_keep": "score:q", "keep_fields": "q:str"}, "keep_fields must have q as numbers: add q:float"),
+    ({"dedup_passages": 3}, "dedup_passages.*10.*got 3"),
+    ({"repeated_passages": "keep"}, "cut, count, drop, got 'keep'"),
+    ({"decontaminate_action": "mark", "keep_fields": "contaminated:int"}, "keep it as contaminated:str"),
+    ({"keep_texts": "csv"}, r"keep_texts must be .*parquet, jsonl\.zst, got 'csv'"),
+    ({"tokenizer": "train:10"}, "a vocabulary of 10 is too small"),
+    ({"tokenizer": "train:400", "eos": "<end>"}, "leave --eos out"),
+    ({"license": "web="}, "license .*: write SOURCE=SPDX.* SPDX for every source"),
+    ({"license": "CC BY 4.0"}, "license .*: write SOURCE=SPDX.* SPDX for every source"),
+    ({"license": "web=CC BY"}, "license .*: write SOURCE=SPDX.* SPDX for every source"),
+    ({"license": "web=-MIT"}, "license .*: write SOURCE=SPDX.* SPDX for every source"),
+    ({"license": "wbe=MIT"}, r"license: no source 'wbe'.*did you mean 'web'"),
     ({"seed": "0"}, "seed must be a whole number, got '0'"),
     ({"limit": True}, "limit must be a whole number of at least 1, got True"),
     ({"dedup_rows": None}, "dedup_rows must be a whole number of at least 1, got None"),
@@ -229,7 +240,7 @@ def test_every_argument_of_build_is_checked_by_type(tmp_path: Path, given: dict[
     (tmp_path / "in.jsonl").write_text('{"text": "A text."}\n')
     arguments: dict[str, Any] = {"output": tmp_path / "out", "rules": (), "tokenizer": "bytes", **given}
     with pytest.raises(ConfigError, match=message):
-        pipeline.build(tmp_path / "in.jsonl", **arguments)
+        pipeline.build(f"web={tmp_path / 'in.jsonl'}", **arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 

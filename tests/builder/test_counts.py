@@ -184,8 +184,7 @@ def test_documents_without_an_id_are_shown_by_file_and_line(tmp_path: Path) -> N
 def test_the_rows_of_the_funnel_add_up_to_what_is_kept_with_every_rule_set(tmp_path: Path, preset: str) -> None:
     short = "Read more.\nshort { javascript }\n"
     texts = [english(k, 40) if k < 30 else short + english(k, 9) for k in range(40)]
-    source = write_jsonl(tmp_path / "in.jsonl", [*texts, texts[0], "  spaces   and\ttabs  "])
-    counts = run_plain(source, tmp_path / "out", rules=preset).counts
+    counts = Built.of(tmp_path, [*texts, texts[0], "  spaces   and\ttabs  "], rules=preset).counts
     *rows, kept = funnel(counts)
     assert sum(row.documents for row in rows) == kept.documents == counts["kept"]
     assert sum(row.tokens for row in rows) == kept.tokens == counts["tokens"]

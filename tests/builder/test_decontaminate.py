@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from filters.words import words as words_of
 from pipeline.builder.dedup.decontaminate import SHORTEST, Decontaminator, Evaluation, holdings
-from pipeline.builder.recipe import Recipe
 from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from tests.helpers import builds
@@ -265,5 +264,3 @@ def test_a_marked_document_keeps_its_text_and_names_the_item(tmp_path: Path) -> 
     assert (manifest.counts["kept"], manifest.counts["contamination"]["marked"]) == (91, 31)
     marks = builds.table(tmp_path / "out")["column:contaminated"]
     assert [marks.count(mark) for mark in ("quiz.jsonl: own", "quiz.jsonl: with", None)] == [30, 1, 60]
-    with pytest.raises(ConfigError, match="keep it as contaminated:str"):
-        Recipe(decontaminate_action="mark", keep_fields="contaminated:int")

@@ -103,7 +103,7 @@ def test_a_process_forked_after_a_training_trains_the_same() -> None:
         "import os, signal\n"
         "from pipeline.text.tokens.tokenizer import train_tokenizer\n"
         "from tests.helpers.corpus import english\n"
-        "texts = [english(k) for k in range(100)]\n"
+        "texts = [english(k) for k in range(30)]\n"
         "whole = train_tokenizer(texts, 400).definition\n"
         "if not (child := os.fork()):\n"
         "    signal.alarm(60)\n"

@@ -14,7 +14,7 @@ from filters.words import words
 from pipeline.builder.stages import leaks
 from pipeline.builder.stages.leaks import leaks_text
 from pipeline.finished.documents import DatasetDocuments
-from tests.helpers.builds import digests, run_plain, write_jsonl
+from tests.helpers.builds import Built, digests, run_plain, write_jsonl
 from tests.helpers.corpus import WORDS
 
 RUN = 13
@@ -64,21 +64,19 @@ def corpus() -> list[str]:
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "train:500"])
 def test_the_counts_are_those_of_all_runs_of_words(tmp_path: Path, tokenizer: str) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", corpus())
-    manifest = run_plain(source, tmp_path / "out", val_fraction=0.3, tokenizer=tokenizer, dedup=False)
-    expected = oracle(texts_of(tmp_path / "out"))
-    assert manifest.counts["leaks"] == expected
+    out = Built.of(tmp_path, corpus(), val_fraction=0.3, tokenizer=tokenizer, dedup=False)
+    expected = oracle(texts_of(out))
+    assert out.counts["leaks"] == expected
     assert 0 < expected["mostly"] < expected["documents"]
-    page = (tmp_path / "out" / "report.html").read_text()
+    page = out.report
     assert leaks_text(expected) in page
 
 
 def test_documents_beyond_a_quota_are_in_neither_split(tmp_path: Path) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", corpus())
-    manifest = run_plain(source, tmp_path / "out", val_fraction=0.3, max_tokens=12_000)
-    texts = texts_of(tmp_path / "out")
+    out = Built.of(tmp_path, corpus(), val_fraction=0.3, max_tokens=12_000)
+    texts = texts_of(out)
     assert sum(map(len, texts.values())) < 60
-    assert manifest.counts["leaks"] == oracle(texts)
+    assert out.counts["leaks"] == oracle(texts)
 
 
 def test_a_part_of_another_document_with_the_same_text_is_equal(tmp_path: Path) -> None:
@@ -90,11 +88,10 @@ def test_a_part_of_another_document_with_the_same_text_is_equal(tmp_path: Path) 
     )
     same = [prose(k, 30) for k in range(4)]
     whole = [f"{prose(100 + k, 40)}\n\n{same[k % 4]}" for k in range(40)]
-    source = write_jsonl(tmp_path / "in.jsonl", whole)
     options: dict[str, Any] = {"transforms": [f"{tmp_path / 'parts'}:parts"], "dedup": False, "val_fraction": 0.3}
-    manifest = run_plain(source, tmp_path / "out", **options)
-    expected = oracle(texts_of(tmp_path / "out"))
-    assert manifest.counts["leaks"] == expected
+    out = Built.of(tmp_path, whole, **options)
+    expected = oracle(texts_of(out))
+    assert out.counts["leaks"] == expected
     assert expected["equal"] > 3
 
 
@@ -108,11 +105,10 @@ def test_workers_and_cuts_of_units_do_not_change_the_counts(tmp_path: Path) -> N
 
 
 def test_much_validation_is_compared_in_part(tmp_path: Path) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", [f"{prose(k, 7_000)} {prose(k + 1, 100)}" for k in range(40)])
-    manifest = run_plain(source, tmp_path / "out", val_fraction=0.9)
-    found = manifest.counts["leaks"]
-    assert manifest.splits["val"].tokens > leaks.MOST_TOKENS
-    assert 3 < found["documents"] < found["of"] == manifest.splits["val"].documents
+    out = Built.of(tmp_path, [f"{prose(k, 7_000)} {prose(k + 1, 100)}" for k in range(30)], val_fraction=0.9)
+    found = out.counts["leaks"]
+    assert out.manifest.splits["val"].tokens > leaks.MOST_TOKENS
+    assert 3 < found["documents"] < found["of"] == out.manifest.splits["val"].documents
     assert found["words"] == pytest.approx(7_100 * found["documents"], rel=0.01)
     assert 0 < found["shared_words"] < 200 * found["documents"]
 

@@ -47,17 +47,11 @@ def test_an_output_that_cannot_be_a_directory_here_is_refused_with_the_cure(
         build(source, source)
     with pytest.raises(BuildError, match=r"below: .*Not a directory; choose another"):
         build(source, source / "below")
+    with pytest.raises(InputError, match=r"before = .*letters, digits, - and _"):
+        build(f"my/web={source}", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
     build(source, f"file://{tmp_path}/out")
     assert (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_inputs_and_settings_that_cannot_work_are_refused_before_any_work(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a vocabulary of 10 is too small"):
-        build(source, tmp_path / "out", tokenizer="train:10")
-    with pytest.raises(InputError, match=r"before = .*letters, digits, - and _"):
-        build(f"my/web={source}", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_wrong_text_key_is_told_the_fields_that_there_are(source: Path, tmp_path: Path) -> None:

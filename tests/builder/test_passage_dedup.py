@@ -23,7 +23,6 @@ from filters.text_view import Page
 from filters.words import words as words_of
 from pipeline.builder.dedup.key_tables import (
     KeyTables,
-    count_buckets,
     count_keys,
     in_key_set,
     load_keys,
@@ -40,10 +39,9 @@ from pipeline.builder.dedup.word_runs import (
 )
 from pipeline.builder.limits import Limits
 from pipeline.builder.report.funnel import funnel
-from pipeline.errors import ConfigError
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
-from tests.helpers.builds import digests, kept, rejected, run_plain, table, write_jsonl
+from tests.helpers.builds import Built, digests, kept, rejected, run_plain, table, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import Units, killed_at
 
@@ -131,6 +129,10 @@ def build(inputs: Any, output: Path, **options: Any) -> Manifest:
     return run_plain(inputs, output, **{"dedup": False, "dedup_passages": 50, **options})
 
 
+def build_of(folder: Path, texts: Sequence[str], **options: Any) -> Built:
+    return Built.of(folder, texts, **{"dedup": False, "dedup_passages": 50, **options})
+
+
 def real_texts(folder: Path, count: int) -> list[str]:
     paths = sorted((folder / "dev").glob("part-*.jsonl.zst"))
     files = (zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read() for path in paths[2:])
@@ -201,11 +203,6 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
         assert ours.tolist() == mask
 
 
-@pytest.mark.parametrize(("keys", "buckets"), [(100, 1), (300_000, 2), (2_000_000, 8), (30_000_000, 30)])
-def test_a_small_corpus_is_sorted_in_several_buckets_too(keys: int, buckets: int) -> None:
-    assert count_buckets(keys, 1_000_000) == buckets
-
-
 def test_a_set_of_keys_has_them_all_and_few_others(tmp_path: Path) -> None:
     keys = np.random.default_rng(1).integers(0, 2**64, 30_000, np.uint64)
     for name, some in ("a", keys[:700]), ("b", keys[700:1000]), ("none", keys[:0]):
@@ -226,33 +223,14 @@ def test_picked_runs_fall_into_all_buckets_alike() -> None:
 
 
 @pytest.mark.nightly
-def test_real_text_with_planted_passages_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
-    texts = plant(real_texts(shared_data, 250))
-    for number in range(4):
-        write_jsonl(tmp_path / f"in/{number}.jsonl", texts[number * 70 : number * 70 + 70])
-    progress = Units()
-    manifest = build(tmp_path / "in", tmp_path / "out", limits=SMALL, progress=progress)
-    assert min(progress.totals["sort runs"], progress.totals["sort windows"], progress.totals["passages"]) > 3
-    expected = oracle(texts, 50)
-    assert kept(tmp_path / "out") == [text for text in expected if text is not None]
-    counts = manifest.counts
-    assert counts["dropped"]["passage_dedup"] == expected.count(None) > 5
-    cut = [(text, left) for text, left in zip(texts, expected, strict=True) if left is not None and left != text]
-    assert counts["passages"]["cut"] == len(cut) > 20
-    assert counts["passages"]["characters"] == sum(len(text) - len(left) for text, left in cut)
-    assert counts["passages"]["words"] == sum(map(sum, repeated(texts, 50)))
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("length", [50, 13])
 def test_twenty_megabytes_are_cut_as_a_suffix_array_says(shared_data: Path, tmp_path: Path, length: int) -> None:
     texts = plant(real_texts(shared_data, 15_000))
-    write_jsonl(tmp_path / "in.jsonl", texts)
     assert sum(len(text.encode()) for text in texts) > 20_000_000
     limits = Limits(partition_characters=1 << 20, bucket_hashes=1 << 17)
     options: dict[str, Any] = {"workers": 2, "limits": limits, "keep_texts": "parquet"}
-    build(tmp_path / "in.jsonl", tmp_path / "out", **options, dedup_passages=length)
-    files = sorted((tmp_path / "out/texts").iterdir())
+    out = build_of(tmp_path, texts, **options, dedup_passages=length)
+    files = sorted((out / "texts").iterdir())
     left = [text for path in files for text in pq.read_table(path)["text"].to_pylist()]
     assert left == [text for text in oracle(texts, length, runs_of=runs_by_suffixes) if text is not None]
 
@@ -264,8 +242,14 @@ def test_workers_partitions_and_buckets_change_no_byte_of_cut_texts(tmp_path: Pa
     build(tmp_path / "in.jsonl", tmp_path / "one", **options)
     build(tmp_path / "in.jsonl", tmp_path / "many", **options, workers=2, limits=SMALL)
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
-    build(tmp_path / "in.jsonl", tmp_path / "all", dedup_passages=20, limits=SMALL)
-    assert kept(tmp_path / "all") == [text for text in oracle(texts, 20) if text is not None]
+    counts = build(tmp_path / "in.jsonl", tmp_path / "all", dedup_passages=20, limits=SMALL).counts
+    expected = oracle(texts, 20)
+    assert kept(tmp_path / "all") == [text for text in expected if text is not None]
+    cut = [(text, left) for text, left in zip(texts, expected, strict=True) if left is not None and left != text]
+    assert counts["dropped"]["passage_dedup"] == expected.count(None) > 0
+    assert counts["passages"]["cut"] == len(cut) > 20
+    assert counts["passages"]["characters"] == sum(len(text) - len(left) for text, left in cut)
+    assert counts["passages"]["words"] == sum(map(sum, repeated(texts, 20)))
     assert len({line["reason"] for line in rejected(tmp_path / "one")}) > 2
 
 
@@ -274,10 +258,9 @@ def test_near_duplicates_and_listed_documents_are_no_earlier_ones(tmp_path: Path
     texts = [f"{body} {NOTICE}", *(f"{english(2, 30)} {NOTICE}{more}" for more in ("", " More."))]
     texts += [f"{NOTICE} {english(3, 30)}"]
     (tmp_path / "gone.txt").write_text("d0\n")
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    manifest = build(tmp_path / "in.jsonl", tmp_path / "out", dedup=True, drop_ids=str(tmp_path / "gone.txt"))
-    assert kept(tmp_path / "out") == [texts[1], english(3, 30)]
-    assert manifest.counts["duplicates"] == {"exact": 0, "near": 1}
+    out = build_of(tmp_path, texts, dedup=True, drop_ids=str(tmp_path / "gone.txt"))
+    assert out.kept == [texts[1], english(3, 30)]
+    assert out.counts["duplicates"] == {"exact": 0, "near": 1}
 
 
 @pytest.mark.parametrize(
@@ -285,20 +268,19 @@ def test_near_duplicates_and_listed_documents_are_no_earlier_ones(tmp_path: Path
 )
 def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action: str, left: list[bool | None]) -> None:
     texts = [f"{english(1, 30)} {NOTICE}", f"A few words. {NOTICE}", f"{english(2, 30)} {NOTICE}"]
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    manifest = build(tmp_path / "in.jsonl", tmp_path / "out", repeated_passages=action, keep_rejected=True)
+    out = build_of(tmp_path, texts, repeated_passages=action, keep_rejected=True)
     stays = [(text, each) for text, each in zip(texts, left, strict=True) if each is not False]
     expected = [text if whole else english(2, 30) for text, whole in stays]
-    assert kept(tmp_path / "out") == expected
-    counts = manifest.counts["passages"]
+    assert out.kept == expected
+    counts = out.counts["passages"]
     assert (counts["passages"], counts["words"], counts["documents"]) == (2, 120, 2)
     assert (counts["cut"], counts["characters"]) == ((1, len(NOTICE) + 1) if action == "cut" else (0, 0))
     reasons = [] if action == "count" else ["passages that occur earlier are too much of it"]
     reasons = ["cut: 1 passage found earlier in the corpus", *reasons] if action == "cut" else reasons
-    lines = rejected(tmp_path / "out") if reasons else []
+    lines = out.rejected if reasons else []
     assert [line["reason"] for line in lines] == reasons
     assert lines == [] or lines[-1]["text"] == texts[1]
-    what = next(row.what for row in funnel(manifest.counts) if "passages" in row.what)
+    what = next(row.what for row in funnel(out.counts) if "passages" in row.what)
     where = "cut from 1 documents: " if action == "cut" else "in 2 documents: "
     assert what == f"{where}2 passages that occur earlier"
 
@@ -351,24 +333,22 @@ SHARED = [" ".join(f"shared{n}w{k}" for k in range(40)) for n in range(41)]
 def test_the_first_copy_of_a_passage_is_in_a_document_that_stays(
     tmp_path: Path, texts: list[str], options: dict[str, Any], stay: Sequence[int], limits: Limits
 ) -> None:
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30, limits=limits, **options)
-    assert kept(tmp_path / "out") == [texts[number] for number in stay]
+    out = build_of(tmp_path, texts, dedup_passages=30, limits=limits, **options)
+    assert out.kept == [texts[number] for number in stay]
 
 
 def test_later_rounds_sort_only_windows_of_undecided_documents(tmp_path: Path) -> None:
     texts = [f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", f"{SHARED[0]} {english(2, 30)}"]
     texts += [f"{english(k, 30)} {SHARED[1 + k % 5]}" for k in range(3, 30)]
-    write_jsonl(tmp_path / "in.jsonl", texts)
     windows: list[int] = []
 
     def look(stage: str) -> None:
         if stage == "passage_dedup":
-            rounds = sorted((tmp_path / "out/.build/round/passage_dedup").glob("windows-*"))
+            rounds = sorted((out / ".build/round/passage_dedup").glob("windows-*"))
             windows.extend(count_keys((each / "tables").iterdir()) for each in rounds)
 
-    build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30, after_stage=look)
-    assert len(kept(tmp_path / "out")) == len(texts) - 1
+    out = build_of(tmp_path, texts, dedup_passages=30, after_stage=look)
+    assert len(out.kept) == len(texts) - 1
     assert windows[1] < windows[0] / 2
     assert windows[2:] == [0] * (len(windows) - 2)
 
@@ -411,34 +391,28 @@ def test_a_kill_while_documents_beyond_quotas_are_left_out_changes_no_byte(tmp_p
 
 def test_documents_that_no_round_decides_stay_with_their_passages(tmp_path: Path) -> None:
     texts = [f"{one} {other}" for one, other in itertools.pairwise(SHARED)]
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=30)
-    assert kept(tmp_path / "out") == [*texts[:20:2], *texts[20:]]
+    out = build_of(tmp_path, texts, dedup_passages=30)
+    assert out.kept == [*texts[:20:2], *texts[20:]]
 
 
 def test_the_report_names_the_commonest_passages_and_their_first_place(tmp_path: Path) -> None:
     menu = " ".join(f"menu{k}" for k in range(20))
     notice = f"{NOTICE} <i>last"
     texts = [f"{english(k, 20)}\n{k} {notice if k % 3 else menu}. {k} {english(k + 100, 5)}" for k in range(30)]
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    manifest = build(tmp_path / "in.jsonl", tmp_path / "out", dedup_passages=15)
-    found = manifest.counts["repeated_passages"]
+    out = build_of(tmp_path, texts, dedup_passages=15)
+    found = out.counts["repeated_passages"]
     assert [(each["count"], each["words"], each["text"], each["id"], each["line"]) for each in found[:2]] == [
         (20, 62, notice, "d1", 2),
         (10, 20, menu, "d0", 1),
     ]
-    page = (tmp_path / "out/report.html").read_text()
+    page = out.report
     assert "Repeated passages" in page
     assert f"<pre>{menu}</pre>" in page
     assert f"<pre>{NOTICE} &lt;i&gt;last</pre>" in page
-    assert "Repeated passages" not in (build_without(tmp_path) / "report.html").read_text()
-
-
-def build_without(folder: Path) -> Path:
-    manifest = run_plain(folder / "in.jsonl", folder / "without")
-    assert not {"passages", "repeated_passages"} & manifest.counts.keys()
-    assert not {"dedup_passages", "repeated_passages", "repeated_share"} & manifest.recipe["settings"].keys()
-    return folder / "without"
+    without = Built.of(tmp_path, texts, "without")
+    assert "Repeated passages" not in without.report
+    assert not {"passages", "repeated_passages"} & without.counts.keys()
+    assert not {"dedup_passages", "repeated_passages", "repeated_share"} & without.manifest.recipe["settings"].keys()
 
 
 def test_at_most_a_hundred_passages_are_shown_the_most_repeated_first(tmp_path: Path) -> None:
@@ -510,12 +484,3 @@ def test_nothing_to_read_and_nothing_to_cut_are_no_trouble(tmp_path: Path) -> No
         manifest = build(path, tmp_path / str(number))
         assert manifest.counts.get("passages", {}).get("passages", 0) == 0
         assert manifest.counts["kept"] == len([text for text in texts if text.strip()])
-
-
-def test_settings_that_cannot_be_are_refused() -> None:
-    from pipeline.builder.recipe import Recipe
-
-    with pytest.raises(ConfigError, match=r"dedup_passages.*10.*got 3"):
-        Recipe(dedup_passages=3)
-    with pytest.raises(ConfigError, match="cut, count, drop, got 'keep'"):
-        Recipe(repeated_passages="keep")  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from pipeline.builder.partitions.partition import PARTITIONS, Partition, partiti
 from pipeline.builder.partitions.unit_records import UnitRecords
 from pipeline.builder.plan import Plan, make_plan
 from pipeline.builder.recipe import Recipe
-from pipeline.builder.stages.registry import STAGES, sections
+from pipeline.builder.stages.registry import STAGES
 from pipeline.builder.stages.stage import Run, Step, once
 from pipeline.builder.stages.survivors import drop, drops_path, outcomes, survives
 from pipeline.builder.work.workspace import Workspace
@@ -122,21 +122,7 @@ def test_units_report_the_bytes_of_all_their_files_and_lanes_share_those_of_one(
         assert len(units) > 1 or units[0].bytes_read == whole
 
 
-def test_a_remote_input_of_no_version_is_described_by_its_url_too() -> None:
-    described = Input("a.jsonl", "http://host/a.jsonl", "", 10, 0, "").described()
-    assert (described["url"], described["version"]) == ("http://host/a.jsonl", "")
-    assert "url" not in Input("a.jsonl", "/data/a.jsonl", "", 10, 0, "").described()
-
-
 # Stages are in the same order in their list, in the README and in the report; the runner skips what exists.
-
-
-def test_the_stages_stand_where_what_they_do_can_work() -> None:
-    names = [stage.name for stage in STAGES]
-    keys = [stage.drops.key for stage in STAGES if stage.drops]
-    assert (len(set(names)), len(set(keys))) == (len(names), len(keys))
-    assert names.index("line_dedup") < names.index("dedup") < names.index("drop_ids") < names.index("train_tokenizer")
-    assert max(names.index(stage.name) for stage in STAGES if stage.edits) < names.index("train_tokenizer")
 
 
 def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -> None:
@@ -199,22 +185,3 @@ def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:
 
 def touch(path: Path) -> None:
     path.write_text("made")
-
-
-def test_the_rows_of_the_report_stand_in_the_order_of_the_stages() -> None:
-    counts = {
-        "dropped": {"words": 1, "max_tokens": 9, "words_left": 3, "own:rule": 2},
-        "duplicates": {"exact": 4, "near": 5},
-        "duplicate_characters": {"exact": 40, "near": 50},
-        "added": {"own:halves": 6},
-    }
-    changes = [change for section in sections(counts) for change in section.changes]
-    assert [(change.what, change.documents) for change in changes] == [
-        ("added by own:halves", -6),
-        ("dropped by own:rule", 2),
-        ("dropped by words", 1),
-        ("dropped by words_left", 3),
-        ("exact duplicates", 4),
-        ("near duplicates", 5),
-        ("dropped by max_tokens", 9),
-    ]

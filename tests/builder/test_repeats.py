@@ -26,7 +26,7 @@ from pipeline.builder.report.funnel import funnel
 from pipeline.shards.manifest import Manifest
 from pipeline.text.normalize import normalize
 from tests.helpers import interpreters
-from tests.helpers.builds import digests, kept, rejected, run_plain, write_jsonl
+from tests.helpers.builds import Built, digests, kept, run_plain, write_jsonl
 from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import Units
@@ -37,6 +37,10 @@ MENU = "Read more about the cookies of this site and of others."
 
 def cut(inputs: Any, output: Path, **options: Any) -> Manifest:
     return run_plain(inputs, output, **{"dedup": False, "dedup_lines": True, **options})
+
+
+def cut_of(folder: Path, texts: Sequence[str], **options: Any) -> Built:
+    return Built.of(folder, texts, **{"dedup": False, "dedup_lines": True, **options})
 
 
 def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words_left: int = 50) -> list[str | None]:
@@ -106,10 +110,9 @@ def test_a_build_keeps_what_the_definition_keeps(
 def test_real_text_is_cut_as_by_the_definition(shared_data: Path, tmp_path: Path) -> None:
     raw = zstandard.ZstdDecompressor().stream_reader((shared_data / "dev/part-02.jsonl.zst").open("rb")).read()
     texts = [normalize(orjson.loads(line)["text"]) for line in raw.splitlines()[:600]]
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    cut(tmp_path / "in.jsonl", tmp_path / "out", dedup_paragraphs=True)
+    out = cut_of(tmp_path, texts, dedup_paragraphs=True)
     left = oracle([text for text in texts if text.strip()], KINDS)
-    assert kept(tmp_path / "out") == [text for text in left if text is not None]
+    assert out.kept == [text for text in left if text is not None]
     assert None in left
 
 
@@ -137,13 +140,12 @@ def test_documents_are_deduplicated_as_they_are_once_cut(tmp_path: Path) -> None
 def test_what_is_cut_and_what_goes_with_it_stand_in_rejected(tmp_path: Path) -> None:
     first, second = english(1, 20), english(2, 20)
     texts = [f"{MENU}\n{first}", f"{second}\n{MENU}\n\n{MENU}", f"{first}\nA few words."]
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    cut(tmp_path / "in.jsonl", tmp_path / "out", keep_rejected=True)
-    assert [(r["id"], r["line"], r["reason"], r["text"]) for r in rejected(tmp_path / "out")] == [
+    out = cut_of(tmp_path, texts, keep_rejected=True)
+    assert [(r["id"], r["line"], r["reason"], r["text"]) for r in out.rejected] == [
         ("d1", 2, "cut: 2 lines found earlier in the corpus", f"{MENU}\n{MENU}"),
         ("d2", 3, "words_left 3 < 50 without 1 line found earlier in the corpus", texts[2]),
     ]
-    assert kept(tmp_path / "out") == [texts[0], second]
+    assert out.kept == [texts[0], second]
 
 
 def test_sources_and_languages_add_up_and_every_report_tells_what_was_cut(

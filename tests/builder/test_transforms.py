@@ -26,7 +26,7 @@ from pipeline.errors import BuildError, ConfigError, PlanChangedError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
 from pipeline.text.document import Document
-from tests.helpers.builds import ROOT, kept, rejected, run_plain, table, write_jsonl
+from tests.helpers.builds import ROOT, Built, kept, run_plain, table, write_jsonl
 from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 
@@ -85,27 +85,30 @@ def make(source: Any, output: Path, **settings: Any) -> Manifest:
     return run_plain(source, output, **{"dedup": False, **settings})
 
 
+def make_of(folder: Path, records: Any, **settings: Any) -> Built:
+    return Built.of(folder, records, **{"dedup": False, **settings})
+
+
 def test_a_transform_keeps_edits_drops_and_multiplies_and_the_counts_add_up(tmp_path: Path) -> None:
-    source = write_records(tmp_path / "in.jsonl", ["Alpha is here.", "A rutabaga.", "Nothing to do."])
     home = write_module(tmp_path / "home")
     names = [f"{home}/own_transforms:{name}" for name in ("drop_blocked", "shout", "halves", "Count")]
-    manifest = make(source, tmp_path / "out", transforms=names, keep_rejected=True)
-    counts = manifest.counts
-    assert kept(tmp_path / "out") == ["ALPHA i", "s here.", "Nothing", " to do."]
-    assert table(tmp_path / "out")["id"] == ["d0#1", "d0#2", "d2#1", "d2#2"]
+    out = make_of(tmp_path, ["Alpha is here.", "A rutabaga.", "Nothing to do."], transforms=names, keep_rejected=True)
+    counts = out.counts
+    assert out.kept == ["ALPHA i", "s here.", "Nothing", " to do."]
+    assert out.ids == ["d0#1", "d0#2", "d2#1", "d2#2"]
     assert (counts["read"], counts["kept"]) == (3, 4)
     assert counts["added"] == {"own_transforms:halves": 2}
     assert counts["edited"] == {"own_transforms:shout": 1}
     assert counts["dropped"] == {"own_transforms:drop_blocked": 1}
     group = counts["by_source"][""]
     assert (group["read"], group["added"], group["kept"]) == (3, 2, 4)
-    assert [(each["id"], each["reason"]) for each in rejected(tmp_path / "out")] == [("d1", "a blocked word")]
-    report = (tmp_path / "out/report.html").read_text()
+    assert [(each["id"], each["reason"]) for each in out.rejected] == [("d1", "a blocked word")]
+    report = out.report
     for said in ("added by own_transforms:halves", "edited by own_transforms:shout", "dropped by own_transforms:drop_"):
         assert said in report
-    assert list(verify_dataset(tmp_path / "out")) == []
-    replace(manifest, counts={**counts, "added": {"own_transforms:halves": 1}}).write(tmp_path / "out")
-    (problem,) = verify_dataset(tmp_path / "out")
+    assert list(verify_dataset(out)) == []
+    replace(out.manifest, counts={**counts, "added": {"own_transforms:halves": 1}}).write(out)
+    (problem,) = verify_dataset(out)
     balance = "counts say 3 documents were read and 1 added, but 1 dropped, 0 duplicates and 4 kept make 5"
     assert problem.message == balance
 
@@ -427,9 +430,8 @@ def test_texts_that_a_transform_empties_are_dropped_as_empty(tmp_path: Path) -> 
     ],
 )
 def test_what_a_cleaner_leaves_is_normalised(tmp_path: Path, settings: dict[str, Any], expected: list[str]) -> None:
-    source = write_records(tmp_path / "in.jsonl", ["a&#13;b", "e&#769;", "e<b></b>\u0301", "&#xFEFF;x"])
-    make(source, tmp_path / "out", rules="html_remnants", **settings)
-    assert kept(tmp_path / "out") == expected
+    out = make_of(tmp_path, ["a&#13;b", "e&#769;", "e<b></b>\u0301", "&#xFEFF;x"], rules="html_remnants", **settings)
+    assert out.kept == expected
 
 
 # Scores made elsewhere: exported texts, keys, and rules on what comes back.
