@@ -73,7 +73,7 @@ def preview(
             print(f"{number:>8,}  {number / max(1, total):6.1%}  {reason}")
     if counts.characters:
         _print_expectations(plan, files, counts, seconds, workers or os.cpu_count() or 1)
-    if recipe.dedup or recipe.passage_kinds:
+    if recipe.dedup or recipe.segment_kinds:
         print("not foreseen: further duplicates, which only the whole input shows")
     print("nothing was written")
 
@@ -140,7 +140,7 @@ def _print_expectations(
         read, number, tokens = (value * quota / tokens for value in (read, number, tokens))
     result = tokens * width + number * BYTES_PER_DOCUMENT * sample.kept / max(1, sample.read)
     work = read * sample.kept_characters / sample.characters * WORK_BYTES_PER_CHARACTER
-    work *= 2 if recipe.passage_kinds else 1  # the texts before and after lines are cut
+    work *= 2 if recipe.segment_kinds else 1  # the texts before and after lines are cut
     work += tokens * width  # encoded before the shards are written
     spent = START_SECONDS + OTHER_STAGES * seconds * read / sample.characters / workers
     about = f" (at {CHARACTERS_PER_TOKEN} characters a token: it is not trained yet)" if trained else ""

@@ -291,8 +291,8 @@ class Recipe:
         return None if self.where is None else Where.parse(self.where)
 
     @property
-    def passage_kinds(self) -> tuple[str, ...]:
-        """The kinds of passages that are cut if they occur earlier: lines, paragraphs, both or none."""
+    def segment_kinds(self) -> tuple[str, ...]:
+        """The kinds of segments that are cut if they occur earlier: lines, paragraphs, both or none."""
         wanted = {LINES: self.dedup_lines, PARAGRAPHS: self.dedup_paragraphs}
         return tuple(kind for kind in KINDS if wanted[kind])
 

@@ -157,7 +157,7 @@ def test_a_file_of_a_partition_is_in_its_last_version_and_a_stage_reads_the_vers
     Plan((), (), Recipe(), {}, {}, editing=("first", "second", "third")).write(workspace.root)
     write_json(workspace.round / PARTITIONS, {"partitions": [[5, 2]]})
     (partition,) = partitions(workspace)
-    ingested, first, second, _ = partition.versions
+    ingested, first, second, _ = partition.editions
     assert ingested == workspace.root / "ingest/000005/0002"
     for folder, names in (ingested, "abc"), (first, "bc"), (second, "c"):
         folder.mkdir(parents=True)

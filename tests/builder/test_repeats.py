@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from filters.measures.length import words
 from filters.text_view import Page
 from filters.unicode_classes import SPACES
-from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, passage_lines, remove_passages, split
+from pipeline.builder.dedup.segments import KINDS, LINES, PARAGRAPHS, is_blank, remove_segments, segment_lines, split
 from pipeline.builder.limits import Limits
 from pipeline.builder.plan import make_plan
 from pipeline.builder.recipe import Recipe
@@ -54,7 +54,7 @@ def oracle(texts: Sequence[str], kinds: Sequence[str], shortest: int = 30, words
                 if (kind, passage.text) in seen:
                     cut.append((passage.first, passage.last))
                 seen.add((kind, passage.text))
-        left = remove_passages(text, cut)
+        left = remove_segments(text, cut)
         gone = cut and (not left.strip() or words(Page(left)) < words_left)
         found.append(None if gone else left)
     return found
@@ -310,7 +310,7 @@ def test_digits_marks_and_the_place_of_spaces_do(a: str, b: str) -> None:
     ],
 )
 def test_what_is_cut_takes_its_blank_lines_along(text: str, cut: list[tuple[int, int]], left: str) -> None:
-    assert remove_passages(text, cut) == left
+    assert remove_segments(text, cut) == left
 
 
 @settings(max_examples=100, deadline=None)
@@ -320,8 +320,8 @@ def test_what_is_not_cut_stays_in_order(text: str, kind: str, chosen: set[int]) 
     cut = [found[k][1:] for k in chosen if k < len(found)]
     gone = {number for first, last in cut for number in range(first, last)}
     stays = [line for n, line in enumerate(text.split("\n")) if n not in gone and not is_blank(line)]
-    left = remove_passages(text, cut)
-    assert [line for line in passage_lines(text, cut).split("\n") if cut] == [
+    left = remove_segments(text, cut)
+    assert [line for line in segment_lines(text, cut).split("\n") if cut] == [
         line for n, line in enumerate(text.split("\n")) if n in gone
     ]
     assert [line for line in left.split("\n") if not is_blank(line)] == stays

@@ -1,4 +1,4 @@
-"""The compiled loops of dedup: shingles -> signatures -> keys, passages, union-find, kept texts. minhash.py,
+"""The compiled loops of dedup: shingles -> signatures -> keys, segments, union-find, kept texts. minhash.py,
 lsh.py, kept_texts.py and segments.py define what they compute.
 
 numba compiles them at the first import and caches the result, if it can write its cache. Import this module before forking.
@@ -176,7 +176,7 @@ def sign(points: Any, ends: Any, table: Any, ngram: Any, a: Any, b: Any, out: An
     " int64[:, ::1])"
 )
 def split(points: Any, ends: Any, spaces: Any, paragraphs: Any, shortest: Any, hashes: Any, locations: Any) -> Any:
-    """Write each passage's hash, and its text, first line and last line; return the number of passages."""
+    """Write each segment's hash, and its text, first line and last line; return the number of segments."""
     filled = begin = 0
     for text in range(len(ends)):
         end = ends[text]

@@ -1,13 +1,13 @@
-"""Texts -> passages: lines, or paragraphs, which blank lines separate.
+"""Texts -> segments: lines, or paragraphs, which blank lines separate.
 
-Passages are compared after white space at their ends is removed, runs of white space become single spaces and letters are
+Segments are compared after white space at their ends is removed, runs of white space become single spaces and letters are
 case-folded. Only ``\\n`` ends a line; other breaks, such as U+2028, are white space within a line. Text shorter than a
-minimum, counted in the characters that are compared, is no passage. A blank line is no passage either.
+minimum, counted in the characters that are compared, is no segment. A blank line is no segment either.
 
     hash        h = 0xCBF29CE484222325; for each code point c: h = (h ^ c) * 0x9E3779B97F4A7C15, h ^= h >> 32;
                 then mix64 (minhash.py); for a paragraph, h ^ 0xD6E8FEB86659FD93, so that it never equals a line
 
-A hash has 64 bits: about n ** 2 / 2 ** 65 of n different passages are mistaken for others, 3 of ten billion.
+A hash has 64 bits: about n ** 2 / 2 ** 65 of n different segments are mistaken for others, 3 of ten billion.
 
 CCNet (Wenzek et al. 2020, https://arxiv.org/abs/1911.00359) also reads every digit as 0 and drops punctuation and
 accents. Then the rows of a table, the reports of a year, and Hindi words that differ in a vowel sign become equal. So
@@ -30,8 +30,8 @@ LINES, PARAGRAPHS = KINDS = ("lines", "paragraphs")
 _PARAGRAPH = np.uint64(0xD6E8FEB86659FD93)
 
 
-class Passages(NamedTuple):
-    """The passages of several texts, kind by kind and in order: hashes (uint64 ``[n]``), the text, first line and last line
+class Segments(NamedTuple):
+    """The segments of several texts, kind by kind and in order: hashes (uint64 ``[n]``), the text, first line and last line
     of each (int64 ``[n, 3]``), and how many of them are lines. The others are paragraphs."""
 
     hashes: NDArray[np.uint64]
@@ -39,9 +39,9 @@ class Passages(NamedTuple):
     lines: int
 
 
-def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passages:
-    """Return the passages of every text that are of the given kinds and not shorter than ``shortest``."""
-    from . import kernels  # numba: imported only if passages are hashed
+def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Segments:
+    """Return the segments of every text that are of the given kinds and not shorter than ``shortest``."""
+    from . import kernels  # numba: imported only if segments are hashed
 
     points, ends = code_points([text.casefold() for text in texts])
     most = (len(points) + len(texts)) // (max(1, shortest) + 1)  # a line feed or the end of its text follows each
@@ -52,11 +52,11 @@ def split(texts: Sequence[str], kinds: Collection[str], shortest: int) -> Passag
         hashes.append(h[:number] ^ (_PARAGRAPH if kind == PARAGRAPHS else np.uint64(0)))
         locations.append(p[:number])
         counts.append(number)
-    return Passages(np.concatenate(hashes), np.concatenate(locations), counts[0])
+    return Segments(np.concatenate(hashes), np.concatenate(locations), counts[0])
 
 
-def passage_finder(kinds: Collection[str], shortest: int) -> Callable[[Sequence[str]], Passages] | None:
-    """Return `split` for passages of these kinds; None if there are no kinds."""
+def segment_finder(kinds: Collection[str], shortest: int) -> Callable[[Sequence[str]], Segments] | None:
+    """Return `split` for segments of these kinds; None if there are no kinds."""
     return functools.partial(split, kinds=kinds, shortest=shortest) if kinds else None
 
 
@@ -64,12 +64,12 @@ def is_blank(line: str) -> bool:
     return not line.strip(SPACES)
 
 
-def remove_passages(text: str, cut: Collection[tuple[int, int]]) -> str:
-    """Return a text without some of its passages. Each of ``cut`` is a passage's first line and the line after its last.
+def remove_segments(text: str, cut: Collection[tuple[int, int]]) -> str:
+    """Return a text without some of its segments. Each of ``cut`` is a segment's first line and the line after its last.
 
     If a whole paragraph is cut, so are the blank lines after it. If the last line is cut, so are blank lines at the end.
 
-    >>> remove_passages("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
+    >>> remove_segments("A fine day.\\n\\nRead more!\\n\\nIt rained.\\nRead more!", [(2, 3), (5, 6)])
     'A fine day.\\n\\nIt rained.'
     """
     lines = text.split("\n")
@@ -89,8 +89,8 @@ def remove_passages(text: str, cut: Collection[tuple[int, int]]) -> str:
     return "\n".join(kept)
 
 
-def passage_lines(text: str, cut: Collection[tuple[int, int]]) -> str:
-    """Return the lines of some passages of a text: those that `remove_passages` cuts."""
+def segment_lines(text: str, cut: Collection[tuple[int, int]]) -> str:
+    """Return the lines of some segments of a text: those that `remove_segments` cuts."""
     lines = text.split("\n")
     return "\n".join(lines[number] for number in sorted({n for first, last in cut for n in range(first, last)}))
 

@@ -13,10 +13,10 @@ Every later stage works on one partition at a time. The module of a stage also h
     ingest/000012/done.json the unit is done: its partitions, and lines and hashes of its spans; done-9000.json if a
                             quota lets it read only the first 9,000 bytes
     round/partitions.json   all units are done: every partition in input order
-    round/STAGE/partitions/000034/      a later version of partition 34, by a stage that edits texts: the files that it changes
+    round/STAGE/partitions/000034/      a later edition of partition 34, by a stage that edits texts: the files that it changes
 
-A version holds only the files that its stage changed, so the current state of a file is in the latest version that has it.
-``rejected.jsonl`` is different, because stages add to it: each version has the lines of its own stage, and all of them count.
+An edition holds only the files that its stage changed, so the current state of a file is in the latest edition that has it.
+``rejected.jsonl`` is different, because stages add to it: each edition has the lines of its own stage, and all of them count.
 
 The text of a partition is bounded, since a large compressed file can only be read from its start. So the file does not fill the
 memory, and a kill does not lose all work on it. Several units, the lanes of the file, share its partitions.
@@ -83,19 +83,19 @@ class Partition:
         return plan.inputs[plan.units[self.unit][0].input].source
 
     @property
-    def versions(self) -> list[Path]:
-        """The folders of its versions, in the order of the stages. A folder exists once its stage has written it."""
+    def editions(self) -> list[Path]:
+        """The folders of its editions, in the order of the stages. A folder exists once its stage has written it."""
         unit, number = self.unit_and_number
         stages = itertools.takewhile(lambda stage: stage != self.before, self.workspace.plan.editing)
-        return [unit_folder(self.workspace, unit) / partition_name(number), *map(self.version, stages)]
+        return [unit_folder(self.workspace, unit) / partition_name(number), *map(self.edition, stages)]
 
-    def version(self, stage: str) -> Path:
+    def edition(self, stage: str) -> Path:
         """Return the folder that a stage writes, if it edits texts."""
         return self.workspace.folder(stage) / "partitions" / f"{self.number:06d}"
 
     def path(self, name: str) -> Path:
-        """Return the path of a file in the latest version that wrote it."""
-        paths = [folder / name for folder in self.versions]
+        """Return the path of a file in the latest edition that wrote it."""
+        paths = [folder / name for folder in self.editions]
         return next(filter(Path.exists, reversed(paths)), paths[0])
 
     @property

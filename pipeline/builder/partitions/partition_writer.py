@@ -1,4 +1,4 @@
-"""Writes the documents of a partition, with their hashes, signatures and passages."""
+"""Writes the documents of a partition, with their hashes, signatures and segments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...text.fields import MISFIT, parse_fields
 from ...text.hashes import text_hash, text_hashes
 from ..counts.samples import Sample, Samples, sample_keys
 from ..dedup.minhash import MinHasher
-from ..dedup.segments import Passages
+from ..dedup.segments import Segments
 from ..recipe import Recipe
 from .partition import DOCUMENTS
 
@@ -84,9 +84,9 @@ class PartitionWriter:
     """Writes the documents of a partition, a batch at a time."""
 
     def __init__(
-        self, directory: Path, hasher: MinHasher | None, find: Callable[[Sequence[str]], Passages] | None = None
+        self, directory: Path, hasher: MinHasher | None, find: Callable[[Sequence[str]], Segments] | None = None
     ) -> None:
-        """``hasher`` signs texts. ``find`` finds the passages whose hashes are written."""
+        """``hasher`` signs texts. ``find`` finds the segments whose hashes are written."""
         import pyarrow as pa
 
         kinds = {str: pa.large_string(), int: pa.int64(), float: pa.float32()}

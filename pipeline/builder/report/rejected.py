@@ -35,9 +35,9 @@ def write_rejected(workspace: Workspace) -> None:
     path.unlink(missing_ok=True)
     with atomic_file(path) as out:
         # All lines of a stage come before those of the next, so that the order does not depend on the partitions.
-        versions = range(1 + len(workspace.plan.editing))
-        for version, partition in itertools.product(versions, partitions(workspace)):
-            part = partition.versions[version] / REJECTED_NAME
+        editions = range(1 + len(workspace.plan.editing))
+        for edition, partition in itertools.product(editions, partitions(workspace)):
+            part = partition.editions[edition] / REJECTED_NAME
             if part.exists():
                 with open(part, "rb") as file:
                     for line in file:

@@ -2,7 +2,7 @@
 
     ingest/*/*/matches.npy              int64 [n, 2]: a document of the partition, and an n-gram of an item that it has
     decontaminate/counting.npy          bool, for each n-gram: few enough documents have it, so it counts
-    decontaminate/partitions/000034/    the version of a partition that held items; found.json: the documents, the longest run
+    decontaminate/partitions/000034/    the edition of a partition that held items; found.json: the documents, the longest run
                                         of words and the greatest share of each item, by its number
 
 An n-gram is counted once for documents of equal text, since crawls hold the same page many times. The stage comes before all
@@ -29,7 +29,7 @@ from ...text.hashes import text_hashes
 from ..counts.build_stats import BuildStats
 from ..counts.sums import PASSED, Counts
 from ..dedup.decontaminate import Decontaminator, Evaluation, Holding, holdings, windows
-from ..dedup.segments import passage_finder
+from ..dedup.segments import segment_finder
 from ..dedup.spellings import spellings, spellings_with_offsets
 from ..dedup.word_runs import covered_words, find_words, remove_spans, stretches, whole_spans
 from ..outcome import Outcome
@@ -67,7 +67,7 @@ class DecontaminateStage(Stage):
         yield Step(
             units=partitions(workspace, before=self.name),
             function=judge_partition,
-            makes=lambda partition: partition.version(self.name),
+            makes=lambda partition: partition.edition(self.name),
             prepare=functools.partial(prepare_judge, workspace),
             size=lambda partition: partition.bytes,
         )
@@ -89,7 +89,7 @@ class DecontaminateStage(Stage):
                 f"{first_few(common)}; raise --decontaminate-common to find them"
             )
         for partition in partitions(workspace):
-            for item, numbers in read_json(partition.version(self.name) / _FOUND).items():
+            for item, numbers in read_json(partition.edition(self.name) / _FOUND).items():
                 documents, run, share = found.get(int(item), (0, 0, 0))
                 found[int(item)] = [documents + numbers[0], max(run, numbers[1]), max(share, numbers[2])]
         items = [
@@ -148,7 +148,7 @@ def judge_partition(partition: Partition) -> None:
     counting = np.load(workspace.folder(DecontaminateStage.name) / _COUNTING)
     held = holdings(evaluation.grams, np.load(partition.path(MATCHES)), counting, recipe.decontaminate_share)
     by_row = {row: list(some) for row, some in groupby(held, attrgetter("row"))}
-    with result_directory(partition.version(DecontaminateStage.name)) as directory:
+    with result_directory(partition.edition(DecontaminateStage.name)) as directory:
         judge = _Judge(partition, evaluation, counting, directory)
         if by_row:
             judge.write(by_row)
@@ -172,8 +172,8 @@ class _Judge:
         """Write the files of the partition again. ``held`` are the items of its documents, by row."""
         partition, directory = self._partition, self._directory
         keep, texts = np.ones(len(partition.hashes), bool), {}
-        counts, first, passages = partition.counts, 0, [np.zeros(0, np.uint64)]
-        find = passage_finder(self._recipe.passage_kinds, self._recipe.shortest_passage)
+        counts, first, segments = partition.counts, 0, [np.zeros(0, np.uint64)]
+        find = segment_finder(self._recipe.segment_kinds, self._recipe.shortest_passage)
         with self._rejected, DocumentFile(directory) as file:
             for batch in partition.batches(*PassedDocument._fields):
                 columns: dict[str, dict[int, Any]] = {"text": {}, "characters": {}, "metadata": {}}
@@ -191,12 +191,12 @@ class _Judge:
                 kept = with_values(batch, columns, keep[first : first + len(batch)])
                 file.write(kept)
                 if find is not None:
-                    passages.append(np.unique(find(kept.column("text").to_pylist()).hashes))
+                    segments.append(np.unique(find(kept.column("text").to_pylist()).hashes))
                 first += len(batch)
         counts.update(self._counts)
         write_json(directory / COUNTS, counts.to_json())
         if find is not None:
-            np.unique(np.concatenate(passages)).tofile(directory / "passages.bin")
+            np.unique(np.concatenate(segments)).tofile(directory / "passages.bin")
         if self._recipe.decontaminate_action != MARK:
             self._write_hashes(keep, texts)
 

@@ -26,7 +26,7 @@ from ...text.storage.input_file import Credentials
 from ..counts.build_stats import BuildStats, Group
 from ..counts.samples import sample_keys
 from ..counts.sums import Bins, Counts, descending
-from ..dedup.segments import passage_finder
+from ..dedup.segments import segment_finder
 from ..partitions.checksums import divided_inputs, hash_input, hash_path
 from ..partitions.partition import (
     INGEST,
@@ -198,7 +198,7 @@ class _FilterParts:
         self.chain = Chain(recipe, references)
         self.evaluation = references.evaluation
         self.hasher = make_hasher(recipe)
-        self.find_passages = passage_finder(recipe.passage_kinds, recipe.shortest_passage)
+        self.find_segments = segment_finder(recipe.segment_kinds, recipe.shortest_passage)
         self.fields = references.fields(recipe)
         self.extract = references.extract.load() if references.extract else recipe.extract
         self.metadata = MetadataColumn(recipe.keep_fields)
@@ -261,10 +261,10 @@ def _filter_partition(
     recipe = parts.plan.recipe
     counts = Counts(parts.bins.empty())
     matches, passed = list[NDArray[np.int64]](), 0  # documents that passed
-    signed = recipe.dedup and not recipe.passage_kinds  # line dedup signs the texts that it has cut
+    signed = recipe.dedup and not recipe.segment_kinds  # line dedup signs the texts that it has cut
     with (
         open(directory / "rejected.jsonl", "wb") as file,
-        PartitionWriter(directory, parts.hasher if signed else None, parts.find_passages) as writer,
+        PartitionWriter(directory, parts.hasher if signed else None, parts.find_segments) as writer,
     ):
         for batch in batches:
             rejected: list[tuple[int, Mapping[str, object]]] = []  # by the number of a record in its batch

@@ -3,7 +3,7 @@
     ingest/*/*/passages.bin          the hashes of each partition, sorted, each one once (partition_writer.py)
     line_dedup/buckets/000002/       hashes of one range, of all partitions: starts.npy (int64 [partitions + 1]) and
                                      seen.npy (bool): which of them an earlier partition holds too
-    line_dedup/partitions/000034/    the version of a partition whose texts are cut, with all files but passages.bin;
+    line_dedup/partitions/000034/    the edition of a partition whose texts are cut, with all files but passages.bin;
                                      rejected.jsonl: what was cut or dropped (with --keep-rejected)
 
 Memory is bounded: a bucket holds a few million hashes, and a partition that repeats a hash adds it once. Every document that
@@ -29,7 +29,7 @@ from ...atomic import write_json
 from ...atomic_directory import result_directory
 from ..counts.build_stats import BuildStats
 from ..counts.sums import PASSED, Counts
-from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Passages, passage_lines, remove_passages, split
+from ..dedup.segments import KINDS, LINES, PARAGRAPHS, Segments, remove_segments, segment_lines, split
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, Partition, partitions
 from ..partitions.partition_writer import PartitionWriter, PassedDocument, RejectedFile, make_hasher
@@ -53,7 +53,7 @@ class LineDedupStage(Stage):
     quotes = (_CUT_LINES, WORDS_LEFT)
 
     def wanted(self, recipe: Recipe) -> bool:
-        return bool(recipe.passage_kinds)
+        return bool(recipe.segment_kinds)
 
     def steps(self, run: Run) -> Iterator[Step[Any]]:
         workspace = run.workspace
@@ -68,7 +68,7 @@ class LineDedupStage(Stage):
             name="cut repeats",
             units=_uncut(workspace),
             function=functools.partial(cut_partition, buckets),
-            makes=lambda partition: partition.version(self.name),
+            makes=lambda partition: partition.edition(self.name),
             prepare=functools.partial(prepare_cut, workspace),
             size=lambda partition: partition.bytes,
         )
@@ -96,7 +96,7 @@ class LineDedupStage(Stage):
 
 def count_buckets(workspace: Workspace, bucket_hashes: int) -> int:
     """Return in how many buckets, of about ``bucket_hashes`` each, the hashes of all partitions are sorted."""
-    size = sum(_passages_path(partition).stat().st_size for partition in _uncut(workspace))
+    size = sum(_segments_path(partition).stat().st_size for partition in _uncut(workspace))
     return max(1, -(-size // (8 * bucket_hashes)))
 
 
@@ -128,25 +128,25 @@ def _uncut(workspace: Workspace) -> list[Partition]:
     return partitions(workspace, before=LineDedupStage.name)
 
 
-def _passages_path(partition: Partition) -> Path:
+def _segments_path(partition: Partition) -> Path:
     return partition.path("passages.bin")
 
 
 def _hashes(partition: Partition) -> NDArray[np.uint64]:
-    path = _passages_path(partition)
+    path = _segments_path(partition)
     return np.memmap(path, np.uint64, "r") if path.stat().st_size else np.zeros(0, np.uint64)
 
 
 class Repeats:
-    """Finds which passages of one partition occur earlier. Pass the texts in order, each once."""
+    """Finds which segments of one partition occur earlier. Pass the texts in order, each once."""
 
     def __init__(self, known: NDArray[np.uint64], seen: NDArray[np.bool_]) -> None:
         self._known = known  # hashes of the partition, sorted
         self._seen = seen  # which of these occur in earlier partitions, or in earlier texts of this one
 
-    def among(self, passages: Passages) -> NDArray[np.bool_]:
-        """Return which passages of the next texts occur earlier."""
-        at = np.searchsorted(self._known, passages.hashes)
+    def among(self, segments: Segments) -> NDArray[np.bool_]:
+        """Return which segments of the next texts occur earlier."""
+        at = np.searchsorted(self._known, segments.hashes)
         first = np.zeros(len(at), bool)
         first[np.unique(at, return_index=True)[1]] = True
         repeated = self._seen[at] | ~first
@@ -155,7 +155,7 @@ class Repeats:
 
 
 def load_repeats(partition: Partition, buckets: int) -> Repeats:
-    """Return which passages of one partition occur in earlier ones, from all buckets."""
+    """Return which segments of one partition occur in earlier ones, from all buckets."""
     seen, number = [np.zeros(0, bool)], partition.number
     for bucket in range(buckets):
         path = bucket_folder(partition.workspace, bucket)
@@ -174,19 +174,19 @@ class PassageRemover:
         self._writer = writer
         self._counts = Counts()
         self.rejected = RejectedFile(directory, recipe, self._counts.samples)
-        names = "compared", "passages", "documents", "characters", *recipe.passage_kinds
+        names = "compared", "passages", "documents", "characters", *recipe.segment_kinds
         self._counts.add_all("repeats", dict.fromkeys(names, 0))
 
     def add(self, rows: Sequence[PassedDocument]) -> None:
         """Cut the next documents of the partition."""
         recipe = self._recipe
-        passages = split([row.text for row in rows], recipe.passage_kinds, recipe.shortest_passage)
-        repeated = np.flatnonzero(self._repeats.among(passages))
+        segments = split([row.text for row in rows], recipe.segment_kinds, recipe.shortest_passage)
+        repeated = np.flatnonzero(self._repeats.among(segments))
         compared = sum(row.characters for row in rows)
-        self._counts.add_all("repeats", {"compared": compared, "passages": len(passages.hashes)})
-        cut: dict[int, list[tuple[int, int, str]]] = {}  # by row: the lines that each passage takes, and its kind
+        self._counts.add_all("repeats", {"compared": compared, "passages": len(segments.hashes)})
+        cut: dict[int, list[tuple[int, int, str]]] = {}  # by row: the lines that each segment takes, and its kind
         for (row, *lines), is_line in zip(
-            passages.locations[repeated].tolist(), repeated < passages.lines, strict=True
+            segments.locations[repeated].tolist(), repeated < segments.lines, strict=True
         ):
             cut.setdefault(row, []).append((*lines, LINES if is_line else PARAGRAPHS))
         for number, row in enumerate(rows):
@@ -198,14 +198,14 @@ class PassageRemover:
     def _keep_rest(self, row: PassedDocument, cut: Sequence[tuple[int, int, str]]) -> None:
         """Cut a document, and keep the rest if it has enough words."""
         lines, kinds = [(first, last) for first, last, _ in cut], Counter(kind for *_, kind in cut)
-        text = remove_passages(row.text, lines)
+        text = remove_segments(row.text, lines)
         what = " and ".join(f"{number:,} {kind if number > 1 else kind[:-1]}" for kind, number in kinds.items())
         violation = too_short(text, self._recipe.words_left)
         if violation is None:
             characters = row.characters - len(text)
             self._counts.add_all("repeats", {**kinds, "documents": 1, "characters": characters})
             self._keep(row._replace(text=text, characters=len(text)))
-            shown = passage_lines(row.text, lines)
+            shown = segment_lines(row.text, lines)
             self.rejected.add(row, _CUT_LINES, f"cut: {what} {EARLIER}", shown, title=CUT)
         else:
             reason = f"{violation.reason} without {what} {EARLIER}"
@@ -251,10 +251,10 @@ def prepare_cut(workspace: Workspace) -> None:
 
 
 def cut_partition(buckets: int, partition: Partition) -> None:
-    """Write one partition again, without the passages that occur earlier."""
+    """Write one partition again, without the segments that occur earlier."""
     recipe = partition.workspace.plan.recipe
     hasher = make_hasher(recipe) if recipe.dedup else None
-    with result_directory(partition.version(LineDedupStage.name)) as directory:
+    with result_directory(partition.edition(LineDedupStage.name)) as directory:
         writer = PartitionWriter(directory, hasher)
         remover = PassageRemover(recipe, partition.source, load_repeats(partition, buckets), writer, directory)
         with remover.rejected, writer:

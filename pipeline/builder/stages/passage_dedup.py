@@ -12,7 +12,7 @@ the documents that they fill. `pipeline.builder.dedup.word_runs` defines passage
     passage_dedup/judged/1/000034/          repeated.npy (bool), for each window of round 1 whether it occurs earlier;
                                             verdicts.npy (uint8), for each document whether it stays, as far as round 1 tells;
                                             undecided.npy (uint64), hashes of windows of documents that have no verdict yet
-    passage_dedup/partitions/000034/        the version of a partition whose texts are cut: documents.arrow and held.bin (hashes
+    passage_dedup/partitions/000034/        the edition of a partition whose texts are cut: documents.arrow and held.bin (hashes
                                             of the texts after the cut), if any text is cut; rejected.jsonl; counts.json;
                                             repeated.json, the most frequent of the passages that first occur in this partition
 
@@ -169,7 +169,7 @@ class PassageDedupStage(Stage):
 
 
 def _result(partition: Partition) -> Path:
-    return partition.version(PassageDedupStage.name)
+    return partition.edition(PassageDedupStage.name)
 
 
 def _folder(workspace: Workspace, number: int) -> Path:

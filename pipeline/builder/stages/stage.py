@@ -140,9 +140,9 @@ class Stage(ABC):
     `Recipe`, which is also its flag. The place of the stage in the order decides what it can do:
 
     - Before the tokenizer is trained, it may edit texts. It then sets ``edits``, reads ``partitions(workspace, before=name)``,
-      and writes the files of each that change to ``partition.version(name)``. All later stages read this version.
-    - Before dedup, a version has all files, counts of outcomes included, as that of `line_dedup`. So it may drop documents.
-    - After dedup, a version keeps every document and its hash: it has new ``documents.arrow``, as that of `passage_dedup`.
+      and writes the files of each that change to ``partition.edition(name)``. All later stages read this edition.
+    - Before dedup, an edition has all files, counts of outcomes included, as that of `line_dedup`. So it may drop documents.
+    - After dedup, an edition keeps every document and its hash: it has new ``documents.arrow``, as that of `passage_dedup`.
       `survivors.survives` returns which documents are left. To drop some, the stage declares the outcome ``drops``, whose
       key is its name, and calls `survivors.drop` for each partition, as `drop_ids` does. The build then counts, samples and
       reports its drops.
@@ -153,7 +153,7 @@ class Stage(ABC):
 
     name: ClassVar[str]
     drops: ClassVar[Outcome | None] = None  # of the documents that it drops, duplicates aside
-    edits: ClassVar[bool] = False  # whether it writes versions of partitions
+    edits: ClassVar[bool] = False  # whether it writes editions of partitions
     quotes: ClassVar[tuple[str, ...]] = ()  # kinds of records, and names of counts
 
     def wanted(self, recipe: Recipe) -> bool:
