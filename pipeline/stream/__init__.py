@@ -22,6 +22,7 @@ iteration/            positions, passes, iterators, the user's stages
 frameworks.py         stream.loader() and stream.rows() for training frameworks
 framework_checks.py   refuses frameworks that would lose data or train on other labels
 arguments.py          checks of the users' arguments
+document_names.py     the names of documents that a user lists
 function_identity.py  a name for a function's source and values, for states
 fim.py                fill in the middle, for map_documents
 testing.py            assert_resumes

@@ -129,7 +129,8 @@ def _windows(plan: StreamPlan, source: CountedData, order: Shuffle, readers: int
     sources = len(plan.sources.by_name)
     spare = plan.layout.spare_windows(sources)
     most = 0 if plan.sequential else min(_SMALL_EPOCHS, _SMALL_EPOCHS_OF_MIX // sources)
-    maker = WindowMaker(source, order, most=most, sources=_sources_of_shards(plan, source))
+    eos_id = None if plan.sequential else source.eos_id  # lanes with cursors withhold documents after filters and maps
+    maker = WindowMaker(source, order, most=most, sources=_sources_of_shards(plan, source), eos_id=eos_id)
     return WindowCache(maker, spare, sources * readers)
 
 
@@ -278,6 +279,7 @@ def _cut(
     layout, window, seed = plan.layout, made.window, plan.settings.seed
     if (maps := _document_maps(plan)) is not None:
         window = maps.window(window)
+    window = window.withhold(plan.sources.eos_id)
     if token_numbers is not None:
         window = token_numbers.numbered(list(plan.sources.by_name)[source], window)
     key = None

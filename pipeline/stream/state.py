@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import StateError
+from ..notices import say_once
 from .arguments import MAX_ROWS
 from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
 from .layout import DocumentLayout
@@ -48,6 +49,7 @@ _CURES = {
         "; the end of a mix decides the rows of its last group of buckets: load the state with the stopping_strategy that it was "
         "saved with, or without one if an earlier release saved it"
     ),
+    "without": "; give .without() the list that the state was saved with, or load a state that was saved before .without()",
     "ranks": "; the ranks share a live source: go on with as many ranks as before",
     "global_batch": "; a sequential stream needs as many rows in a global batch (ranks x batch size) as before",
 }
@@ -222,6 +224,12 @@ def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, plan: Stream
     for field in {**_CAUSES, **current, **saved}:
         before, now = (fields.get(field, _CAUSES.get(field)) for fields in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
+            continue
+        if field == "without" and before is None:
+            if not (topology.rank or topology.worker):
+                say_once(
+                    f"this state is of the stream before .without(): its documents are masked from sequence {sequence_index:,} on"
+                )
             continue
         size = GROUP * ((plan.settings.layout or DocumentLayout()).bucket or 1)
         if field == "end" and sequence_index <= min(filter(None, (before, now))) // size * size:

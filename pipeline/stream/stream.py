@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, Self
 
 import torch
 from torch.utils.data import IterableDataset
@@ -33,6 +33,7 @@ from .arguments import (
     parse_device,
     parse_shift,
 )
+from .document_names import document_names
 from .framework_checks import check_frameworks
 from .function_identity import DocumentMap, Filter, identified
 from .iteration.progress import metrics_of
@@ -224,6 +225,36 @@ class Stream(IterableDataset[Any]):
         identity = DocumentMap(*identified(function, name, "map_documents"), same_length, vocab_size)
         call = f".map_documents({identity.name}{', same_length=True' * same_length})"
         return self._with(call, document_maps=(*self._settings.document_maps, identity))
+
+    def without(self, documents: str | PathLike[str] | Iterable[str | int], *, reason: str) -> Self:
+        """Return the same stream with documents masked: nothing is learned of them, and no other token, row or step moves.
+
+        The tokens of these documents become end-of-text ids, whose labels are -100, as a redaction of the dataset would make
+        them. Only this stream changes. So two runs, with and without, differ in these documents alone.
+
+        ``documents`` are keys, ids, or SHARD:NUMBER as in ``"train-000000.tar:40"``: a list, or the path of a file with one a
+        line. In a file of JSON Lines, such as ``rejected.jsonl``, each object gives its ``key``, else its ``id``. If several
+        documents have an id, all are masked. Keys and ids are looked up in one reading of the tables of all shards.
+        ``reason`` is shown by `trace` and `seen`, as ``withheld`` of the document's origin.
+
+        Filters and ``map_documents`` see the documents as they are, and masks come after them. A state of the stream before
+        ``without`` loads, so that an experiment can leave a run at any step; the log says so once. A state of this stream holds
+        a hash of the list, and loads only with the same list.
+
+        Raises ``ConfigError`` for names that no document has. A text source is read later, so its ids are not checked.
+
+        >>> import pipeline
+        >>> data = pipeline.ShardDataset.from_tokens(range(1, 9), lengths=[3, 5])
+        >>> row = next(iter(data.without([0], reason="an example").pack(5)))
+        >>> row["input_ids"].tolist(), row["labels"].tolist()
+        ([0, 0, 0, 4, 5], [-100, -100, 4, 5, 6])
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ConfigError(f"reason must say why documents are masked, got {reason!r}")
+        sources = self._settings.sources.without(document_names(documents), reason.strip())
+        stream = type(self).__new__(type(self))  # a dataset stays a dataset, which can be split or mixed
+        Stream.__init__(stream, replace(self._settings, sources=sources))
+        return stream
 
     # Samples and batches
 

@@ -261,6 +261,8 @@ class StreamPlan:
                 shape |= {"weights": weights_to_json(weights)}
             if layout.bucket and settings.stopping_strategy is not None:
                 shape |= {"end": self.end_of_mix}
+        if withheld := sources.withheld_hash():
+            shape |= {"without": withheld}
         return {**shape, "data": sources.fingerprints()}
 
     # Warnings

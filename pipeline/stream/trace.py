@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
@@ -119,6 +121,8 @@ class Trace:
                 span = origin.span
                 if with_ids:
                     ids = origin.data.document(origin.shard, origin.document)
+                    is_withheld = origin.data.selection.reason(origin.shard, origin.document) is not None
+                    ids = np.full_like(ids, origin.data.eos_id) if is_withheld else ids
                     span["ids"] = ids[span["document_begin"] : span["document_end"]].tolist()
                 span["origin"] = origin.data.origin((origin.shard, origin.document))
             return traced

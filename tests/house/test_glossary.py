@@ -34,7 +34,7 @@ NAMES = (
 STREAM_METHODS = (
     "apply batch check_receipts decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch"
     " receipt rows sample seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to"
-    " tokenizer trace view vocab_size"
+    " tokenizer trace view vocab_size without"
 )
 DATASET_METHODS = {
     "ShardDataset": "from_texts from_tokens sources split subset upsample",

@@ -72,12 +72,13 @@ class _Drawing:
             self.units = Units(hashes_of(whole.shard_names, table.extents)[rows], table.shard_of(rows), tokens)
             return
         self._tokens, lengths = _read(whole)
+        self._places = extents.documents()
         if isinstance(whole, MemoryData) and whole.drawn is not None:
             self._drawn = whole.drawn
         else:
             hashes = hashes_of(whole.shard_names, table.per_shard(table.document_sums))
             documents = runs(table.document_sums[rows], table.documents[rows].astype(np.int64))
-            self._drawn = Drawn(whole, *extents.documents(), hashes[documents])
+            self._drawn = Drawn(whole, *self._places, hashes[documents])
         self.units = Units(self._drawn.hashes, self._drawn.shards, lengths)
 
     def part(self, kept: NDArray[np.bool_], split: str, label: str, identity: list[Any]) -> CountedData:
@@ -92,6 +93,8 @@ class _Drawing:
         drawn = Drawn(source, shards[kept], numbers[kept], hashes[kept])
         arrays = self._tokens[np.repeat(kept, lengths)], lengths[kept]
         part = MemoryData(*arrays, whole.eos_id, whole.tokenizer_sha256, label, fingerprint=fingerprint, drawn=drawn)
+        shards, numbers = (each[kept] for each in self._places)
+        part.selection = replace(part.selection, **whole.selection.masks_of(shards, numbers))
         part.split, part.vocab_size, part.tokenizer_name = split, whole.vocab_size, whole.tokenizer_name
         part.split_level = whole.split_level
         return part

@@ -26,7 +26,12 @@ class Documents(Stream):
 
     def __init__(self, data: CountedData, *, epochs: int | None) -> None:
         super().__init__(StreamSettings(sources=Sources({"": data}), epochs=epochs))
-        self._data = data
+
+    @property
+    def _data(self) -> CountedData:
+        [data] = self._settings.sources.by_name.values()
+        assert isinstance(data, CountedData)
+        return data
 
     def split(self, *, val: float) -> tuple[Documents, Documents]:
         """Return two datasets, ``(train, val)``; ``val`` is the share of the second, drawn by a hash.

@@ -30,7 +30,12 @@ class Texts(Stream):
 
     def __init__(self, data: TextData, *, epochs: int | None) -> None:
         super().__init__(StreamSettings(sources=Sources({"": data}), epochs=epochs))
-        self._data = data
+
+    @property
+    def _data(self) -> TextData:
+        [data] = self._settings.sources.by_name.values()
+        assert isinstance(data, TextData)
+        return data
 
     def split(self, *, val: float) -> tuple[Texts, Texts]:
         """Return two datasets, ``(train, val)``; ``val`` is the share of documents in the second, drawn by a hash of their ids.

@@ -60,7 +60,7 @@ class HeldSource:
         tokens = np.frombuffer(b"".join([memory[begin:end] for begin, end in spans]), dtype)
         origins: Sequence[tuple[int, int]] | None = None
         mask = None
-        if with_origins or self._maker.redacted:
+        if with_origins or self._maker.may_mask:
             shards, of_shard = (each[numbers] for each in self._origins)
             origins = list(zip(shards.tolist(), of_shard.tolist(), strict=True)) if with_origins else None
             mask = self._maker.mask(shards, of_shard, lengths)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ..datasets.sources.selection import WITHHELD
 from ..function_identity import DocumentMap
 from .indexed_source import IndexedSource
 from .row_buffer import RowBuffer, WindowOffset
@@ -38,6 +39,7 @@ class DocumentMaps:
         ids, mask = window.document(number), window.mask_of(number)
         if mask is not None and len(mask) and not mask.any():
             return ids, mask
+        is_withheld = mask is not None and WITHHELD in mask[:1]  # its length is that of the functions
         mask = None
         ids.flags.writeable = False
         for function, name, same_length, _ in self._maps:
@@ -57,7 +59,7 @@ class DocumentMaps:
                 f"{self._vocab_size - 1}; return ids of the tokenizer, or give map_documents vocab_size={most + 1} or more, if "
                 "the model has as many"
             )
-        return ids, mask
+        return ids, np.full(len(ids), WITHHELD, np.uint8) if is_withheld else mask
 
     def window(self, window: Window) -> Window:
         """Return a window with all its documents mapped."""

@@ -20,7 +20,7 @@ from ...daemon_threads import DaemonThreads
 from ...errors import CorruptShardError
 from ...shards.extents.extent_table import running_sums, runs
 from ..datasets.sources.counted_data import CountedData
-from ..datasets.sources.selection import Places, Selection
+from ..datasets.sources.selection import REDACTED, WITHHELD, Selection
 from ..order import Shuffle
 
 _KEPT_BYTES = 16 << 20  # that a thread keeps for its next window, since fresh pages cost as much as the copy
@@ -32,8 +32,9 @@ class Window(NamedTuple):
     """Documents end to end: ``tokens`` (1-D, stored dtype, read-only), and ``ends`` (int64 ``[documents + 1]``).
 
     ``ends[j]`` tokens come before document ``j``; the last entry is the number of tokens. If ``has_empty``, a document may have
-    no tokens. ``mask`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts; None if all count. ``origins`` has the
-    origin of each document, for a trace. ``sources`` (int64) has the number of each document's source, if rows name sources.
+    no tokens. ``mask`` (uint8, shaped as ``tokens``) is 0 for tokens that no label counts (None: all count). It is 2 for
+    documents that `withhold` replaces later, because filters and maps see them first. ``origins`` has the origin of each
+    document, for a trace. ``sources`` (int64) has the number of each document's source, if rows name sources.
     """
 
     tokens: NDArray[Any]
@@ -49,6 +50,13 @@ class Window(NamedTuple):
     def mask_of(self, number: int) -> NDArray[np.uint8] | None:
         """Return the mask of a document."""
         return None if self.mask is None else self.mask[self.ends[number] : self.ends[number + 1]]
+
+    def withhold(self, eos_id: int) -> Window:
+        """Return the window with end-of-text ids in place of withheld documents, which no label then counts."""
+        if self.mask is None or not (withheld := self.mask == WITHHELD).any():
+            return self
+        tokens = np.where(withheld, self.tokens.dtype.type(eos_id), self.tokens)
+        return self._replace(tokens=tokens, mask=np.where(withheld, np.uint8(REDACTED), self.mask))
 
     def ends_inside(self, begin: int, end: int) -> Int:
         """Return where documents end after token ``begin`` and up to token ``end``, counted from ``begin``, without repeats.
@@ -104,7 +112,8 @@ class Listed(NamedTuple):
 class WindowMaker:
     """Makes the windows of ``order`` from ``data``, in the thread that calls `make`. ``order`` shuffles the extents of ``data``.
 
-    Tokens of redacted documents are masked. ``sources`` is the number of the source of each shard, if rows name sources.
+    Tokens of redacted documents are masked. Withheld documents become ``eos_id`` (None: later, by `Window.withhold`).
+    ``sources`` is the number of the source of each shard, if rows name sources.
     An epoch of few tokens is one window, and its documents stay in memory. To make fewer windows, such a window holds several
     ``epochs``, of up to ``most`` tokens together.
     """
@@ -116,20 +125,21 @@ class WindowMaker:
         *,
         most: int = 0,
         sources: Int | None = None,
+        eos_id: int | None = None,
     ) -> None:
         self.source = data.ranges()
         self.order = order
         self._data = data
-        self._sources = sources
+        self._sources, self._eos_id = sources, eos_id
         self._of_thread = threading.local()
         self._is_small = order.windows == 1 and order.blocks.bytes <= _SMALL
         units = max(1, order.tokens, order.documents)
         self.epochs = max(1, most // units) if self._is_small else 1
 
     @property
-    def redacted(self) -> Places:
-        """The redacted documents; a redaction adds some while the stream runs."""
-        return self._data.selection.redacted
+    def may_mask(self) -> bool:
+        """Whether documents are redacted or withheld; a redaction adds some while the stream runs."""
+        return bool(self._data.selection.redacted or self._data.selection.withheld)
 
     @property
     def _extents(self) -> Selection:
@@ -153,9 +163,10 @@ class WindowMaker:
         listed, memory = self.whole if self._is_small else self._read(self._blocks_of(epoch, number))
         order = self._document_order(listed, epoch, number)
         made = _in_order(memory, listed.starts, listed.lengths, order, self.dtype)
-        if self.redacted:
+        if self.may_mask:
             shards, numbers = self.origins(listed)
             made = made._replace(mask=self.mask(shards[order], numbers[order], listed.lengths[order]))
+            made = made if self._eos_id is None else made.withhold(self._eos_id)
         if self._sources is not None:
             of_blocks = [np.full(len(own), self._sources[shard]) for shard, own in self._blocks(listed)]
             made = made._replace(sources=np.concatenate([np.zeros(0, np.int64), *of_blocks])[order])
@@ -184,9 +195,9 @@ class WindowMaker:
             yield int(table.shard_of(first)), np.arange(begin, begin + count)[self._extents.documents_of(first, last)]
 
     def mask(self, shards: Int, numbers: Int, lengths: Int) -> NDArray[np.uint8] | None:
-        """Return the mask of the tokens of documents; None if none of them is redacted."""
-        redacted = self._data.selection.among(self.redacted, shards, numbers)
-        return np.repeat(~redacted, lengths).astype(np.uint8) if redacted.any() else None
+        """Return the mask of the tokens of documents; None if all count."""
+        values = self._data.selection.mask(shards, numbers)
+        return None if values is None else np.repeat(values, lengths)
 
     @cached_property
     def whole(self) -> tuple[Listed, memoryview]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -79,8 +79,23 @@ class CountedData:
         """Set ``documents`` and ``tokens`` to those of the selected extents of each shard."""
         self.documents, self.tokens = self.extents.counts()
 
+    def without(self, documents: Iterable[tuple[int, int]], reason: str) -> Self:
+        """Return the same data with documents masked, given by shard and number."""
+        data = copy.copy(self)
+        data.selection = self.selection.without(documents, reason)
+        data.label = f"{self.label}.without({len(data.withheld_names()) - len(self.withheld_names()):,} documents)"
+        return data
+
+    def withheld_names(self) -> list[str]:
+        """Return the documents that `without` masks, in an order of their own; states hold a hash of them."""
+        return self.selection.withheld_names()
+
     def origin(self, document: tuple[int, int]) -> dict[str, Any]:
         """Return the origin of a document, which is a pair of a shard and the document's number in the shard."""
+        reason = self.selection.reason(*document)
+        return self._origin(document) | ({} if reason is None else {"withheld": reason})
+
+    def _origin(self, document: tuple[int, int]) -> dict[str, Any]:
         return {"document": document[1]}
 
     def find(self, documents: Collection[str]) -> dict[str, list[tuple[int, int]]]:
@@ -92,11 +107,13 @@ class CountedData:
         for at, name in enumerate(self.shard_names):  # several datasets may have the name
             shards.setdefault(name, []).append(at)
         found: dict[str, list[tuple[int, int]]] = {}
+        counts: NDArray[np.int64] | None = None
         for document in documents:
             shard, _, number = document.rpartition(":")
             if number.isascii() and number.isdecimal() and shard in shards:
-                table = self.extents.table
-                counts = table.per_shard(table.document_sums)
+                if counts is None:
+                    table = self.extents.table
+                    counts = table.per_shard(table.document_sums)
                 if places := [(at, int(number)) for at in shards[shard] if int(number) < counts[at]]:
                     found[document] = places
         return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,14 +31,24 @@ class Repeats(NamedTuple):
     listings: int
 
 
+REDACTED, WITHHELD = 0, 2  # in a mask, which is 1 for tokens that count
+
+
+class Withheld(NamedTuple):
+    """Documents that ``.without`` masks, and why."""
+
+    reason: str
+    places: Places
+
+
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Which extents of a dataset are streamed, which of their documents, and which of these are redacted.
+    """Which extents of a dataset are streamed, which of their documents, and which of these are masked.
 
-    Splits, listings of shards, upsampling and redactions replace it. ``load`` returns the table of all shards; each process calls
-    it when the table is first needed. ``shards`` are the numbers of the shards that are listed; a number may repeat (None: each
-    shard once). ``rows`` are the extents of the listed shards that are streamed, ascending (None: all). ``repeats`` chooses the
-    documents of an upsampled source. ``redacted`` are the numbers of redacted documents by shard of the dataset.
+    Splits, listings of shards, upsampling, redactions and ``.without`` replace it. ``load`` returns the table of all shards; each
+    process calls it when the table is first needed. ``shards`` are the numbers of the shards that are listed; a number may repeat
+    (None: each shard once). ``rows`` are the extents of the listed shards that are streamed, ascending (None: all). ``repeats``
+    chooses the documents of an upsampled source. ``redacted`` documents and those of ``withheld`` are masked.
     """
 
     load: Callable[[], ExtentTable]
@@ -46,6 +56,7 @@ class Selection:
     rows: Int | None = None
     repeats: Repeats | None = None
     redacted: Places = field(default_factory=dict)
+    withheld: tuple[Withheld, ...] = ()
 
     @cached_property
     def table(self) -> ExtentTable:
@@ -76,6 +87,43 @@ class Selection:
             if shard in places:
                 found[own] = np.isin(numbers[own], places[shard])
         return found
+
+    def mask(self, shards: Int, numbers: Int) -> NDArray[np.uint8] | None:
+        """Return for each document the value of its tokens in a mask; None if all count."""
+        if not self.redacted and not self.withheld:
+            return None
+        values = np.ones(len(shards), np.uint8)
+        for each in self.withheld:
+            values[self.among(each.places, shards, numbers)] = WITHHELD
+        values[self.among(self.redacted, shards, numbers)] = REDACTED
+        return None if (values == 1).all() else values
+
+    def reason(self, shard: int, number: int) -> str | None:
+        """Return why a document is withheld; None if it is not."""
+        at = shard if self.shards is None else self.shards[shard]
+        return next((each.reason for each in self.withheld if number in each.places.get(at, ())), None)
+
+    def without(self, documents: Iterable[tuple[int, int]], reason: str) -> Selection:
+        """Return the selection with documents withheld, given by listed shard and number."""
+        numbers: dict[int, list[int]] = {}
+        for shard, number in documents:
+            numbers.setdefault(shard if self.shards is None else self.shards[shard], []).append(number)
+        places = {shard: np.unique(np.array(own, np.int64)) for shard, own in sorted(numbers.items())}
+        return replace(self, withheld=(*self.withheld, Withheld(reason, places))) if places else self
+
+    def withheld_names(self) -> list[str]:
+        """Return the withheld documents, each once and ascending, by shard of the dataset and number."""
+        places = {(shard, n) for each in self.withheld for shard, own in each.places.items() for n in own.tolist()}
+        return [f"{shard}:{number}" for shard, number in sorted(places)]
+
+    def masks_of(self, shards: Int, numbers: Int) -> dict[str, Any]:
+        """Return the fields of a selection that mask the same of these documents, if they become a shard of their own."""
+        redacted = np.flatnonzero(self.among(self.redacted, shards, numbers))
+        withheld = [(each.reason, np.flatnonzero(self.among(each.places, shards, numbers))) for each in self.withheld]
+        return {
+            "redacted": {0: redacted} if len(redacted) else {},
+            "withheld": tuple(Withheld(reason, {0: own}) for reason, own in withheld if len(own)),
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # another process loads the table again

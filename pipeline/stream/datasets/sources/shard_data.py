@@ -37,7 +37,7 @@ from ....shards.shard_access import ShardAccess
 from ....shards.shard_list import ShardList, latest, resolve
 from ...arguments import check_flag, check_optional, check_path, parse_eos_id
 from .counted_data import CountedData
-from .selection import Places, Selection
+from .selection import Selection
 
 if TYPE_CHECKING:
     from ....text.tokens.tokenizer import Tokenizer
@@ -208,7 +208,7 @@ class ShardFiles(CountedData):
     def extents(self) -> Selection:
         return self.followed(lambda: super(ShardFiles, self).extents)
 
-    def origin(self, document: tuple[int, int]) -> dict[str, Any]:
+    def _origin(self, document: tuple[int, int]) -> dict[str, Any]:
         shard, number = document
         where = {"shard": self.shard_names[shard], "document": number}
         if self._infos[shard] is None:  # a tar of another tool
@@ -408,10 +408,6 @@ class Drawn(NamedTuple):
     numbers: NDArray[np.int64]
     hashes: NDArray[np.uint64]
 
-    def among(self, places: Places) -> NDArray[np.bool_]:
-        """Say for each document whether ``places`` of the source has it."""
-        return self.source.selection.among(places, self.shards, self.numbers)
-
 
 class MemoryData(CountedData):
     """Tokens in memory or in a mapped file, as one shard; ``ConfigError`` if ``lengths`` or ``eos_id`` do not fit them.
@@ -446,8 +442,6 @@ class MemoryData(CountedData):
         self._tokens = np.ascontiguousarray(tokens)
         self._lengths = lengths
         self.selection, self.drawn = Selection(partial(ExtentTable.of_documents, lengths, tokens.dtype)), drawn
-        if drawn is not None and (redacted := np.flatnonzero(drawn.among(drawn.source.selection.redacted))).size:
-            self.selection = replace(self.selection, redacted={0: redacted})
         self._pieces = pieces
         self.shard_names = [""]
         if fingerprint is None:
@@ -455,10 +449,10 @@ class MemoryData(CountedData):
             fingerprint = _digest_of_arrays(sampled, lengths)
         self.fingerprint = fingerprint
 
-    def origin(self, document: tuple[int, int]) -> dict[str, Any]:
+    def _origin(self, document: tuple[int, int]) -> dict[str, Any]:
         if self.drawn is None:
-            return super().origin(document)
-        return self.drawn.source.origin((int(self.drawn.shards[document[1]]), int(self.drawn.numbers[document[1]])))
+            return super()._origin(document)
+        return self.drawn.source._origin((int(self.drawn.shards[document[1]]), int(self.drawn.numbers[document[1]])))
 
     def find(self, documents: Collection[str]) -> dict[str, list[tuple[int, int]]]:
         if self.drawn is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +50,12 @@ class Source(Protocol):
 
         ``mixed`` is the number of sources of the mix, or 0 if this source is not mixed.
         """
+
+    def without(self, documents: Any, reason: str) -> Source:
+        """Return the source with documents masked, by shard and number, or in texts by their ids."""
+
+    def withheld_names(self) -> list[str]:
+        """Return the documents that `without` masks, in an order of their own; states hold a hash of them."""
 
     def origin(self, document: Any) -> dict[str, Any]:
         """Return the origin of a document: its shard and number, or its file and line."""
@@ -169,6 +177,20 @@ class Sources:
                 "as train-000000.tar:40"
             )
         return found
+
+    def without(self, documents: Collection[str], reason: str) -> Sources:
+        """Return the sources with documents masked; ``ConfigError`` for unknown names, unless they may be ids of texts."""
+        found = self.find(documents)
+        masked: dict[str, Source] = {}
+        for name, source in self.by_name.items():
+            places = [place for of_name in found[name].values() for place in of_name] if name in found else documents
+            masked[name] = source.without(places, reason) if places else source
+        return Sources(masked, self.is_mix)
+
+    def withheld_hash(self) -> str | None:
+        """Return a hash of all documents that `without` masks; None if it masks none."""
+        names = {name: withheld for name, source in self.by_name.items() if (withheld := source.withheld_names())}
+        return hashlib.sha256(json.dumps(names).encode()).hexdigest() if names else None
 
     def load_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that made the ids; ``ConfigError`` if it is unknown."""

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cached_property, partial
@@ -81,6 +81,7 @@ class TextData:
         # For each split so far, the share held out, and whether this is the part held out.
         self.splits: tuple[tuple[Fraction, bool], ...] = ()
         self.subset = Fraction(1)  # the share of the documents that `.subset` keeps
+        self.withheld: dict[str, str] = {}  # why documents are masked, by their ids
         self._stamps = {file.name: _stamp(file) for file in files}
         self.bytes = sum(map(self.weight_of, files))
         self._counted: dict[int, int] = {}  # the results of `records`, by `most`
@@ -90,6 +91,7 @@ class TextData:
         named = repr(str(self.files[0].path)) if len(self.files) == 1 else f"{len(self.files):,} files"
         splits = "".join(f".split(val={float(share):g})[{int(is_val)}]" for share, is_val in self.splits)
         splits += f".subset({float(self.subset):g})" if self.subset < 1 else ""
+        splits += f".without({len(self.withheld):,} documents)" if self.withheld else ""
         return f"TextDataset({named}, tokenizer={self.tokenizer.name!r}){splits}"
 
     def size_of(self, file: InputFile) -> int:
@@ -158,9 +160,17 @@ class TextData:
                 kept &= held_out(keys, self.subset, None)
         return kept
 
+    def without(self, documents: Iterable[str], reason: str) -> Self:
+        """Return the same texts with documents masked, given by their ids."""
+        return self.part(withheld={**dict.fromkeys(documents, reason), **self.withheld})
+
+    def withheld_names(self) -> list[str]:
+        return sorted(self.withheld)
+
     def origin(self, document: Document) -> dict[str, Any]:
         where = {"line": document.line} if document.line else {"byte": document.byte}
-        return {"file": document.file, **where, "id": document.id, **document.metadata}
+        masked = {"withheld": self.withheld[document.id]} if document.id in self.withheld else {}
+        return {"file": document.file, **where, "id": document.id, **document.metadata, **masked}
 
     def load_tokenizer(self) -> Tokenizer:
         return self.tokenizer

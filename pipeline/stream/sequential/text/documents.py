@@ -16,6 +16,7 @@ from ....errors import ConfigError, InputError
 from ....text.document import BadRecord, Document
 from ....text.judging import EMPTY, Drop, is_empty, judge_language, judge_measured, measure
 from ....text.normalize import normalize
+from ...datasets.sources.selection import WITHHELD
 from ...order import permutation
 from ...windows.window import Window
 from ..lane import REJECTED_BY
@@ -109,7 +110,12 @@ class DocumentEncoder:
             documents = [documents[index] for index in permutation(len(documents), key).tolist()]
         kept = [document for document in documents if document is not None]
         ids, lengths = self._encode(kept)
-        return Window(ids, np.append(0, np.cumsum(lengths)), origins=kept if self._with_origins else None)
+        mask = None
+        if (withheld := self._data.withheld) and any(document.id in withheld for document in kept):
+            values = [WITHHELD if document.id in withheld else 1 for document in kept]
+            mask = np.repeat(np.array(values, np.uint8), lengths)
+        origins = kept if self._with_origins else None
+        return Window(ids, np.append(0, np.cumsum(lengths)), mask=mask, origins=origins)
 
     def _encode(self, documents: list[Document]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the ids of documents, and the number of ids of each. An error names the document's file and line."""
