@@ -344,7 +344,7 @@ def test_later_rounds_sort_only_windows_of_undecided_documents(tmp_path: Path) -
 
     def look(stage: str) -> None:
         if stage == "passage_dedup":
-            rounds = sorted((out / ".build/round/passage_dedup").glob("windows-*"))
+            rounds = sorted((tmp_path / "out/.build/round/passage_dedup").glob("windows-*"))
             windows.extend(count_keys((each / "tables").iterdir()) for each in rounds)
 
     out = build_of(tmp_path, texts, dedup_passages=30, after_stage=look)
