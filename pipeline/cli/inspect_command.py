@@ -14,6 +14,7 @@ from pipeline.builder.report.console import make_page, make_table, print_counts
 from pipeline.builder.report.funnel import funnel
 from pipeline.builder.report.html import group_rows
 from pipeline.errors import ConfigError, ManifestError
+from pipeline.finished.why import why as reasons
 from pipeline.objects.request_options import RequestOptions
 from pipeline.shards.dataset_folder import DatasetFolder
 from pipeline.shards.manifest import Manifest, ShardInfo
@@ -29,9 +30,12 @@ Show a dataset at a glance, one document and its origin, or the rows of a batch.
   %(prog)s shards --document 12       # the 13th of the split
   %(prog)s shards --key 000000000040  # by its key in the tar
   %(prog)s shards --id page-7         # by its id in the input
-  %(prog)s shards --batch 0           # the rows of a batch as text"""
+  %(prog)s shards --batch 0           # the rows of a batch as text
+  %(prog)s shards --why page-7        # why a document was kept or dropped"""
 
-EPILOG = "exit status: 0 shown; 1 an error; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+EPILOG = (
+    "exit status: 0 shown; 1 an error, or nothing known; 2 wrong usage, or a value that cannot be used; 130 interrupted"
+)
 
 _MOST_GROUPS = 8  # sources and languages shown by name
 
@@ -44,6 +48,7 @@ DATASET         directory or url of a dataset; shards of a url are cached
 --key |         key of a tar member
 --id |          id of a document in the input; the first document with this id is shown
 --batch N |     number of a batch, from 0, in a stream shuffled by seed 0
+--why ID |      key or id of a document, or FILE:LINE of a record: why it was kept or dropped
 --seq-len N     tokens of a row of --batch
 --rows N        rows of --batch
 --tokens        show each token id next to its text"""
@@ -57,6 +62,7 @@ def run(
     key: str | None = None,
     id: str | None = None,
     batch: int | None = None,
+    why: str | None = None,
     seq_len: int = 256,
     rows: int = 4,
     tokens: bool = False,
@@ -68,6 +74,10 @@ def run(
         manifest.split(split)
     except ManifestError as error:  # the flag is wrong, not the manifest
         raise ConfigError(f"--split: {error}") from error
+    if why is not None:
+        lines, is_known = reasons(folder, manifest, why)
+        console.print("\n".join(lines), markup=False)
+        return 0 if is_known else 1
     if batch is not None:
         show_batch(folder, split, batch, seq_len, rows)
     elif wanted := {

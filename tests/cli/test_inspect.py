@@ -217,3 +217,47 @@ def test_single_shards_are_held_to_a_manifest_beside(dataset: Path, says: Says) 
     assert main([str(first)]) == 0
     first.write_bytes(first.read_bytes()[:-1])
     assert main([str(first)]) == 1
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Datasets of one input with and without rejected texts."""
+    folder = tmp_path_factory.mktemp("why")
+    texts = [english(k, 80) for k in range(3)]
+    records = [{"id": name, "text": text} for name, text in zip("abc", texts, strict=True)]
+    records += [
+        {"id": "copy", "text": texts[0]},
+        *({"id": f"short{k}", "text": english(k, 80)[: 60 + k]} for k in range(9)),
+    ]
+    source = write_jsonl(folder / "in.jsonl", records)
+    with open(source, "a") as file:
+        file.write("{broken\n")
+    for name, keeps in (("all", True), ("few", False)):
+        run_plain([str(source)], folder / name, rules="gopher_quality", keep_rejected=keeps)
+    return {name: folder / name for name in ("all", "few")}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "a",
+            r"kept: split train, train-000000.tar, document 0, key 000000000000, id a\n1 documents were dropped as its",
+        ),
+        ("000000000001", "kept: .*, id b$"),
+        ("copy", r"dropped: exact duplicate of a \(.*line 1\); in.jsonl:4\n.*shardwright inspect .* --id a$"),
+        ("short8", "dropped: .* < .*; in.jsonl:13$"),
+        ("in.jsonl:14", "dropped: .*; in.jsonl:14$"),
+    ],
+)
+def test_why_says_what_became_of_a_document(explained: dict[str, Path], says: Says, name: str, told: str) -> None:
+    assert re.search(told, says(0, "inspect", explained["all"], "--why", name).out.strip(), re.MULTILINE)
+
+
+def test_why_says_what_is_known_if_dropped_texts_were_not_kept(explained: dict[str, Path], says: Says) -> None:
+    dropped = [name for name in (f"short{k}" for k in range(9)) if inspect([str(explained["few"]), "--why", name]) == 1]
+    assert len(dropped) == 9 - 5  # of each rule, five samples are known
+    out = says(1, "inspect", explained["few"], "--why", dropped[0]).out
+    assert "the build dropped 10 documents, most of them: 9 by words, 1 by exact" in out
+    assert "--keep-rejected" in out
+    assert "no input had this id" in says(1, "inspect", explained["all"], "--why", "unknown").out
