@@ -78,6 +78,8 @@ def _machine(output: Path) -> Iterator[tuple[str, str, str]]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield "machine", f"{cores} cores, {memory / 1e9:.0f} GB of memory", ""
     yield "gpu", _gpus(), ""
+    lanes = ".shuffle(lanes=ranks * batch size * workers), or 2 workers read 2.0 times the bytes"
+    yield "DataLoader workers", f"not needed, a stream reads ahead in threads; with workers, {lanes}", ""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     yield "open files", f"{files:,}", "" if files >= _LEAST_FILES else f"ulimit -n {_LEAST_FILES}"
     cache = default_directory()

@@ -287,7 +287,7 @@ def _cut(
         epoch, cycle, round = made.start
         round = 0 if isinstance(round, str) else round  # a live source may write its state in several ways
         key = derive_key("best fit", seed, lane, epoch, cycle, round)
-    cut, cuts = layout.cut(window, key)
+    cut, cuts = layout.sequences_of(window, key)
     if token_numbers is not None:
         token_numbers.watch(window, cut)
     return made._replace(window=cut, cuts=cuts)

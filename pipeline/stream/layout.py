@@ -28,41 +28,36 @@ _SAMPLED_WINDOWS = 512  # in memory, of one extent each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """The base of layouts. ``same_labels``: labels are the inputs, and the model shifts them. ``source``: batches name sources.
+    """The base of layouts.
 
-    ``document_ids``: batches number the documents of each row.
-    ``pad_to_multiple_of``: whole documents, or documents with boundaries, are padded to a multiple of so many tokens.
-    ``unit``: what epochs count. ``interleaved``: the order has lanes, windows and a seed; else documents stay in file order.
+    - ``kind`` is the name in a state; ``unit`` is what epochs count.
+    - ``interleaved``: the order has lanes, windows and a seed; else documents stay in file order.
+    - ``shift``: labels are so many tokens ahead (None: drawn for each step); ``same_labels``: the model shifts them.
+    - ``source`` and ``document_ids``: batches name sources, and number the documents of each row.
+    - ``pad_to_multiple_of``: whole documents, or documents with boundaries, are padded to a multiple of so many tokens.
+    - ``best_fit``: whole documents are packed; ``bucket``: so many neighbours have similar lengths (None: no buckets).
     """
 
     kind: ClassVar[str]
     unit: ClassVar[str] = "tokens"
     interleaved: ClassVar[bool] = True
 
+    shift: int | None = 1
     same_labels: bool = False
     source: bool = False
     document_ids: bool = False
     pad_to_multiple_of: int = 1
+    best_fit: bool = False
+    bucket: int | None = None
 
     @property
     def drawn_shift(self) -> bool:
-        """Whether the shift of labels is drawn for each step."""
-        return False
-
-    @property
-    def best_fit(self) -> bool:
-        """Whether whole documents are packed, best fit first."""
-        return False
-
-    @property
-    def bucket(self) -> int | None:
-        """How many neighbours have similar lengths; None without buckets."""
-        return None
+        return self.shift is None
 
     @property
     def runs_on(self) -> bool:
         """Whether sequences run on from one window of documents into the next."""
-        return False
+        return self.kind == "pack" and not self.best_fit
 
     @property
     def sequence_stride(self) -> int:
@@ -81,15 +76,11 @@ class _Layout:
 
     def fields(self) -> dict[str, Any]:
         """Return the settings that the order depends on, as fields of a state."""
-        return {}
+        return {} if self.bucket is None else {"bucket": self.bucket}
 
     def spare_windows(self, sources: int) -> int:
         """Return how many windows of each source stay in memory after the lanes have read them."""
-        return _SPARE_WINDOWS
-
-    def buffer(self, dtype: np.dtype[Any]) -> RowBuffer | None:
-        """Return the memory of packed rows; None for whole documents."""
-        return None
+        return _SPARE_WINDOWS if self.interleaved else max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources)
 
     def indexed_source(
         self, name: str, windows: WindowCache, order: Shuffle, sequences: Sequences, seed: int | None
@@ -97,25 +88,13 @@ class _Layout:
         """Return a source of an indexed stream."""
         return IndexedSource(name, windows, order, sequences, width=self.width, documents=self.unit == "documents")
 
-    def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
-        """Return the window of the sequences, and where each sequence begins and the last one ends.
-
-        Returns None for the latter if sequences run on into the next window. ``key`` shuffles sequences that best fit packs.
-        """
-        return window, None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TokenLayout(_Layout):
-    """Sequences of ``seq_len`` tokens, labels ``shift`` ahead (None: drawn for each step)."""
+    """Sequences of ``seq_len`` tokens."""
 
     seq_len: int
-    shift: int | None
     boundaries: bool
-
-    @property
-    def drawn_shift(self) -> bool:
-        return self.shift is None
 
     @property
     def with_ends(self) -> bool:
@@ -158,8 +137,20 @@ class _TokenLayout(_Layout):
             return make(shift=self.shift)
         return DrawnShifts(self.seq_len, seed or 0, lambda shift: make(shift=shift))
 
-    def buffer(self, dtype: np.dtype[Any]) -> RowBuffer:
+    def buffer(self, dtype: np.dtype[Any]) -> RowBuffer | None:
+        """Return the memory of packed rows; None for whole documents."""
         return RowBuffer(self.width, dtype, with_ends=self.with_ends)
+
+    def sequences_of(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
+        """Return the window of the sequences, and where each sequence begins and the last one ends.
+
+        Returns None for the latter if sequences run on into the next window. ``key`` shuffles sequences that best fit packs.
+        """
+        if not self.best_fit:
+            return window, None
+        from .windows.best_fit import pack_documents  # loaded for best fit alone
+
+        return pack_documents(window, self.seq_len, self.extra, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +160,6 @@ class PackLayout(_TokenLayout):
     kind: ClassVar[str] = "pack"
 
     stride: int
-    best_fit: bool = False
-
-    @property
-    def runs_on(self) -> bool:
-        return not self.best_fit
 
     @property
     def sequence_stride(self) -> int:
@@ -185,13 +171,6 @@ class PackLayout(_TokenLayout):
 
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len, "stride": self.stride}
-
-    def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
-        if not self.best_fit:
-            return window, None
-        from .windows.best_fit import pack_documents  # loaded for best fit alone
-
-        return pack_documents(window, self.seq_len, self.extra, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +187,6 @@ class SampleLayout(_TokenLayout):
     def fields(self) -> dict[str, Any]:
         return {"seq_len": self.seq_len}
 
-    def spare_windows(self, sources: int) -> int:
-        return max(_SPARE_WINDOWS, _SAMPLED_WINDOWS // sources)
-
     def indexed_source(
         self, name: str, windows: WindowCache, order: Shuffle, sequences: Sequences, seed: int | None
     ) -> IndexedSource:
@@ -219,21 +195,17 @@ class SampleLayout(_TokenLayout):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLayout(_Layout):
-    """One document a sequence, cut and padded; ``bucket`` neighbours have similar lengths."""
+    """One document a sequence, cut at ``max_length`` tokens (None: never) and padded."""
 
     kind: ClassVar[str] = "documents"
     unit: ClassVar[str] = "documents"
 
     max_length: int | None = None
-    bucket: int | None = None
 
     @property
     def longest(self) -> int | None:
         """The most tokens of a row; None: any number."""
         return self.max_length
-
-    def fields(self) -> dict[str, Any]:
-        return {} if self.bucket is None else {"bucket": self.bucket}
 
     def reader(self, sources: Sequence[IndexedSource], options: ReaderOptions) -> Reader[Any]:
         """Return the reader of an indexed stream of one source, or of a mix."""
@@ -251,7 +223,10 @@ class DocumentLayout(_Layout):
             document_ids=self.document_ids,
         )
 
-    def cut(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
+    def buffer(self, dtype: np.dtype[Any]) -> None:
+        return None
+
+    def sequences_of(self, window: Window, key: int | None) -> tuple[Window, NDArray[np.int64] | None]:
         return window, window.ends
 
 

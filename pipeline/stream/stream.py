@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self
 
@@ -125,9 +126,12 @@ class Stream(IterableDataset[Any]):
             raise ConfigError(
                 f"a stream is shuffled once; remove the second .shuffle(), or the one with seed={self._settings.seed}"
             )
-        arguments: dict[str, Any] = {"seed": check_integer("seed", seed, least=0)}
-        arguments |= {"window": check_optional("window", window), "lanes": check_optional("lanes", lanes)}
-        return self._with(_call("shuffle", arguments), **arguments)
+        seed, window, lanes = (
+            check_integer("seed", seed, 0),
+            check_optional("window", window),
+            check_optional("lanes", lanes),
+        )
+        return self._with(_call("shuffle", locals()), seed=seed, window=window, lanes=lanes)
 
     def filter(
         self,
@@ -305,24 +309,22 @@ class Stream(IterableDataset[Any]):
         >>> row["input_ids"].tolist(), row["labels"].tolist()
         ([0, 1, 2, 3], [1, 2, 3, 4])
         """
-        options = self._token_options(
-            "pack", seq_len, shift, boundaries, labels, source, document_ids, pad_to_multiple_of
-        )
+        options = self._token_options("pack", locals())
         seq_len = options["seq_len"]
-        stride = check_integer("stride", seq_len if stride is None else stride, least=1)
+        if stride is not None:
+            stride = check_integer("stride", stride, least=1)
         best_fit = check_flag("best_fit", best_fit)
-        if stride > seq_len:
+        if stride is not None and stride > seq_len:
             raise ConfigError(
                 f"stride {stride} > seq_len {seq_len} would skip tokens; use a stride of at most {seq_len}"
             )
-        if best_fit and stride != seq_len:
+        stride = None if stride == seq_len else stride
+        if best_fit and stride is not None:
             raise ConfigError(f"best_fit packs each document once; remove stride={stride}, or best_fit")
         if best_fit:
             self._settings.sources.check_stage("pack(best_fit=True)")
-        arguments: dict[str, Any] = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels}
-        arguments |= {"stride": None if stride == seq_len else stride, "best_fit": best_fit, "source": source}
-        arguments |= {"document_ids": document_ids, "pad_to_multiple_of": pad_to_multiple_of}
-        return self._with(_call("pack", arguments), layout=PackLayout(**options, stride=stride, best_fit=best_fit))
+        layout = PackLayout(**options, stride=stride or seq_len, best_fit=best_fit)
+        return self._with(_call("pack", locals()), layout=layout)
 
     def sample(
         self,
@@ -348,16 +350,14 @@ class Stream(IterableDataset[Any]):
         [1, 1, 1, 1]
         """
         self._settings.sources.check_stage("sample")
-        options = self._token_options("sample", seq_len, shift, boundaries, labels, source, document_ids)
+        options = self._token_options("sample", locals())
         if self._settings.sequential:
             raise ConfigError(
                 ".sample() needs to know in advance where tokens are; use .pack() for text and after .filter()"
             )
         if self._settings.window is not None or self._settings.lanes is not None:
             raise ConfigError(".sample() draws from the whole split at once; remove window= and lanes= from .shuffle()")
-        arguments = {"seq_len": seq_len, "shift": shift, "boundaries": boundaries, "labels": labels, "source": source}
-        arguments |= {"document_ids": document_ids}
-        return self._with(_call("sample", arguments), layout=SampleLayout(**options))
+        return self._with(_call("sample", locals()), layout=SampleLayout(**options))
 
     def documents(
         self,
@@ -389,17 +389,19 @@ class Stream(IterableDataset[Any]):
         """
         self._before_layout("documents")
         self._settings.sources.check_stage("documents")
-        arguments: dict[str, Any] = {
-            "max_length": check_optional("max_length", max_length),
-            "pad_to_multiple_of": check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS),
-            "bucket": check_optional("bucket", bucket),
-        }
-        self._check_source(source)
+        max_length, bucket = check_optional("max_length", max_length), check_optional("bucket", bucket)
+        pad_to_multiple_of = check_integer("pad_to_multiple_of", pad_to_multiple_of, least=1, most=MAX_ROWS)
         if bucket is not None and self._settings.sequential:
             raise ConfigError("bucket needs to know lengths in advance; remove it for text and after .filter()")
-        keys = {"source": source, "document_ids": check_flag("document_ids", document_ids)}
-        layout = DocumentLayout(**arguments, same_labels=labels_are_inputs(labels), **keys)
-        return self._with(_call("documents", arguments | {"labels": labels} | keys), layout=layout)
+        layout = DocumentLayout(
+            max_length=max_length,
+            bucket=bucket,
+            pad_to_multiple_of=pad_to_multiple_of,
+            same_labels=labels_are_inputs(labels),
+            source=self._check_source(source),
+            document_ids=check_flag("document_ids", document_ids),
+        )
+        return self._with(_call("documents", locals()), layout=layout)
 
     def batch(self, batch_size: int, *, cut: int | None = None, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.
@@ -443,7 +445,7 @@ class Stream(IterableDataset[Any]):
                 "dtype='stored' keeps ids as shards hold them, but the samples of .map() and .apply() are int64; write these "
                 "after .batch(), or remove dtype='stored'"
             )
-        call = _call("batch", {"batch_size": batch_size, "cut": cut, "last": last, "dtype": dtype})
+        call = _call("batch", locals())
         return self._with(call, batch_size=batch_size, cut=cut, drop_last=last == "drop", stored=dtype == "stored")
 
     def map(self, function: Callable[[Item], Any]) -> Stream:
@@ -656,7 +658,7 @@ class Stream(IterableDataset[Any]):
 
         function = key_map(keys, self._settings, rows=True)
         stages = self._settings.sample_stages if keys is None else (*self._settings.sample_stages, Map(function))
-        call = _call("rows", {"keys": keys})
+        call = _call("rows", locals())
         keyed = keys if isinstance(keys, str) else "own" if keys else ""
         return self._with(call, sample_stages=stages, rank=0, world_size=1, whole_rows=True, keyed=keyed)
 
@@ -898,13 +900,14 @@ class Stream(IterableDataset[Any]):
         >>> [(span["row_begin"], span["row_end"], span["origin"]["document"]) for span in row["documents"]]
         [(0, 5, 0), (5, 6, 1)]
         """
-        from .trace import trace  # training does not need it
+        from .trace import trace_steps  # training does not need it
 
         step = check_integer("step", step, least=0, most=MAX_STEPS)
         position = self._position.start
         plan = self._position.plan.under(position.weights)
         rank = check_optional("rank", rank, least=0, most=plan.world_size - 1)
-        return trace(plan, position, step, rank, with_ids=with_ids, progress=progress)
+        ranks = range(plan.world_size) if rank is None else [rank]
+        return trace_steps(plan, position, [step], ranks, with_ids=with_ids, progress=progress)[step]
 
     def view(
         self, steps: int | Iterable[int], path: str | PathLike[str], *, progress: Progress | None = None
@@ -1085,39 +1088,26 @@ class Stream(IterableDataset[Any]):
         written = repr(argument) if method == "take" else getattr(argument, "__qualname__", type(argument).__qualname__)
         return self._with(f".{method}({written})", **{name: (*getattr(self._settings, name), step)})
 
-    def _token_options(
-        self,
-        method: str,
-        seq_len: int,
-        shift: int | str,
-        boundaries: bool,
-        labels: str,
-        source: bool,
-        document_ids: bool,
-        multiple: int = 1,
-    ) -> dict[str, Any]:
-        """Check what ``pack`` and ``sample`` share, and return it as fields of a layout."""
+    def _token_options(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Check the arguments that ``pack`` and ``sample`` share, and return them as fields of a layout."""
         self._before_layout(method)
-        seq_len = check_integer("seq_len", seq_len, least=1, most=MAX_ROWS)
-        boundaries, document_ids = check_flag("boundaries", boundaries), check_flag("document_ids", document_ids)
-        for name, wanted in (("boundaries", boundaries), ("document_ids", document_ids)):
-            if wanted:
-                self._settings.sources.check_stage(f"{method}({name}=True)")
-        same = labels_are_inputs(labels)
-        distance = parse_shift(shift, seq_len, same)
-        self._check_source(source)
+        seq_len = check_integer("seq_len", given["seq_len"], least=1, most=MAX_ROWS)
+        flags = {name: check_flag(name, given[name]) for name in ("boundaries", "document_ids")}
+        for name in (name for name, is_set in flags.items() if is_set):
+            self._settings.sources.check_stage(f"{method}({name}=True)")
+        boundaries, same = flags["boundaries"], labels_are_inputs(given["labels"])
+        shift, source = parse_shift(given["shift"], seq_len, same), self._check_source(given["source"])
         if source and not self._settings.sources.is_mix and not boundaries:
             raise ConfigError(
                 "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids holds the source "
                 "of each document"
             )
-        multiple = check_integer("pad_to_multiple_of", multiple, least=1, most=MAX_ROWS)
-        if multiple > 1 and not (boundaries and distance):
+        multiple = check_integer("pad_to_multiple_of", given.get("pad_to_multiple_of", 1), least=1, most=MAX_ROWS)
+        if multiple > 1 and not (boundaries and shift):
             missing = "set shift=1" if boundaries else "add boundaries=True"
             raise ConfigError(f"pad_to_multiple_of={multiple} pads the documents within rows; {missing}, or remove it")
-        options = {"seq_len": seq_len, "shift": distance, "boundaries": boundaries}
-        keys = {"source": source, "document_ids": document_ids}
-        return options | keys | {"same_labels": same, "pad_to_multiple_of": multiple}
+        options = {"seq_len": seq_len, "shift": shift, "source": source, "same_labels": same}
+        return options | flags | {"pad_to_multiple_of": multiple}
 
     def _check_cut(self, cut: int) -> int:
         cut = check_integer("cut", cut, least=1)
@@ -1137,13 +1127,13 @@ class Stream(IterableDataset[Any]):
                 raise ConfigError(f"cut={cut} cannot cut {what} into rows of equal length; {cure}, or remove cut")
         return cut
 
-    def _check_source(self, source: bool) -> None:
-        source = check_flag("source", source)
-        if source and not self._settings.sources.names:
+    def _check_source(self, source: bool) -> bool:
+        if check_flag("source", source) and not self._settings.sources.names:
             raise ConfigError(
                 "source=True tells sources apart, and this stream has one: remove it, or name several in the build or in "
                 "pipeline.mix"
             )
+        return bool(source)
 
     def _before_layout(self, method: str) -> None:
         settings = self._settings
@@ -1166,11 +1156,11 @@ class Stream(IterableDataset[Any]):
             )
 
 
-def _call(method: str, arguments: dict[str, Any]) -> str:
-    """Return a method call as it would be written, without options that have their default."""
+def _call(method: str, values: dict[str, Any]) -> str:
+    """Return a method call as it would be written, from the ``values`` of its parameters, without defaults."""
     written = []
-    for name, parameter in signature(getattr(Stream, method)).parameters.items():
-        if name in arguments and arguments[name] != parameter.default:
+    for name, parameter in islice(signature(getattr(Stream, method)).parameters.items(), 1, None):
+        if name in values and parameter.kind is not parameter.VAR_POSITIONAL and values[name] != parameter.default:
             named = f"{name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
-            written.append(f"{named}{arguments[name]!r}")
+            written.append(f"{named}{values[name]!r}")
     return f".{method}({', '.join(written)})"

@@ -7,7 +7,7 @@ each token (`sequential.token_numbers`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,37 +15,12 @@ from ..errors import ConfigError
 from ..progress import Progress
 from .assemble import make_reader
 from .batch.rows import DocumentRows, Rows
-from .datasets.sources.counted_data import CountedData
 from .order import RankStep
 from .position import MAX_NUMBER, Position, Topology, WorkerShare
 from .sequential.token_numbers import TokenNumbers, TokenSpan
 from .stream_plan import StreamPlan
 
 Found = Mapping[str, list[tuple[int, int]]]  # documents of each source, by shard and number there
-
-
-class _Origin(NamedTuple):
-    """A document of a row: its source, its shard, its number in the shard, and the span that will get its ``origin``."""
-
-    source: str
-    shard: int
-    document: int
-    data: CountedData
-    span: dict[str, Any]
-
-
-def trace(
-    plan: StreamPlan,
-    position: Position,
-    step: int,
-    rank: int | None,
-    *,
-    with_ids: bool,
-    progress: Progress | None = None,
-) -> list[dict[str, Any]]:
-    """Return the rows of a step, of all ranks or of one, as `Stream.trace` does."""
-    ranks = range(plan.world_size) if rank is None else [rank]
-    return trace_steps(plan, position, [step], ranks, with_ids=with_ids, progress=progress)[step]
 
 
 def trace_steps(
@@ -60,10 +35,9 @@ def trace_steps(
     """Return the rows of some ranks in each of ``steps``. A sequential stream is read once for all of them."""
     check_traceable(plan)
     if plan.sequential:
-        progress = progress or Progress(quiet=True)
-        return ReadTrace(plan, position, progress).steps(steps, ranks, with_ids=with_ids)
-    trace = Trace(plan, position)
-    return {step: trace.step(step, ranks, with_ids=with_ids) for step in steps}
+        reading = ReadTrace(plan, position, progress or Progress(quiet=True))
+        return reading.steps(steps, ranks, with_ids=with_ids)
+    return {step: _computed(plan, position, step, ranks, with_ids=with_ids) for step in steps}
 
 
 def check_traceable(plan: StreamPlan) -> None:
@@ -90,44 +64,36 @@ def span_of(at: int, first: int, last: int, length: int) -> dict[str, Any]:
     return span | {"document_tokens": length}
 
 
-class Trace:
-    """Finds the documents in the rows of any step of an indexed stream on ``world_size`` ranks, in the run of ``position``."""
-
-    def __init__(self, plan: StreamPlan, position: Position) -> None:
-        self._plan, self._position = plan, position
-
-    def step(self, number: int, ranks: Sequence[int], *, with_ids: bool) -> list[dict[str, Any]]:
-        """Return the rows of some ranks in a step."""
-        plan, world_size = self._plan, self._plan.world_size
-        begin, size, start = plan.passes.step(number, self._position)
-        reader: Any = make_reader(plan, start, Topology(0, world_size), WorkerShare(0, 1))
-        try:
-            traced, origins = list[dict[str, Any]](), list[_Origin]()
-            longest = plan.layout.longest
-            for rank in ranks:
-                indices = RankStep(begin, size, rank, world_size, plan.rank_period, start.sequence_index).indices()
-                for row, (index, place) in enumerate(zip(indices.tolist(), reader.places(indices), strict=True)):
-                    source = reader.sources[place[0]]
-                    name = {"source": source.name} if plan.sources.is_mix else {}
-                    data = plan.sources.counted[source.name]
-                    traced.append({"rank": rank, "row": row, "sequence_index": index} | name | {"documents": []})
-                    at = 0
-                    for shard, document, first, last, length in source.documents_of(place[1], longest):
-                        span = span_of(at, first, last, length)
-                        at = span["row_end"]
-                        traced[-1]["documents"].append(span)
-                        origins.append(_Origin(name.get("source", ""), shard, document, data, span))
-            for origin in sorted(origins, key=lambda origin: origin[:3]):  # so that each table is read once
-                span = origin.span
-                if with_ids:
-                    ids = origin.data.document(origin.shard, origin.document)
-                    is_withheld = origin.data.selection.reason(origin.shard, origin.document) is not None
-                    ids = np.full_like(ids, origin.data.eos_id) if is_withheld else ids
-                    span["ids"] = ids[span["document_begin"] : span["document_end"]].tolist()
-                span["origin"] = origin.data.origin((origin.shard, origin.document))
-            return traced
-        finally:
-            reader.close()
+def _computed(
+    plan: StreamPlan, position: Position, number: int, ranks: Sequence[int], *, with_ids: bool
+) -> list[dict[str, Any]]:
+    """Return the rows of some ranks in a step of an indexed stream, in the run of ``position``."""
+    sources, traced = plan.sources, list[dict[str, Any]]()
+    begin, size, start = plan.passes.step(number, position)
+    reader: Any = make_reader(plan, start, Topology(0, plan.world_size), WorkerShare(0, 1))
+    spans = list[tuple[str, int, int, dict[str, Any]]]()  # source, shard and number of each document, and its entry
+    try:
+        for rank in ranks:
+            indices = RankStep(begin, size, rank, plan.world_size, plan.rank_period, start.sequence_index).indices()
+            for row, (index, place) in enumerate(zip(indices.tolist(), reader.places(indices), strict=True)):
+                source, documents = reader.sources[place[0]], list[dict[str, Any]]()
+                for shard, document, first, last, length in source.documents_of(place[1], plan.layout.longest):
+                    at = documents[-1]["row_end"] if documents else 0
+                    documents.append(span_of(at, first, last, length))
+                    spans.append((source.name, shard, document, documents[-1]))
+                named = {"source": source.name} if sources.is_mix else {}
+                traced.append({"rank": rank, "row": row, "sequence_index": index, **named, "documents": documents})
+    finally:
+        reader.close()
+    for name, shard, document, span in sorted(spans, key=lambda span: span[:3]):  # so that each table is read once
+        data = sources.counted[name]
+        if with_ids:
+            is_withheld = data.selection.reason(shard, document) is not None
+            ids = data.document(shard, document)
+            ids = np.full_like(ids, data.eos_id) if is_withheld else ids
+            span["ids"] = ids[span["document_begin"] : span["document_end"]].tolist()
+        span["origin"] = data.origin((shard, document))
+    return traced
 
 
 class ReadTrace:
