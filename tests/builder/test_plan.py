@@ -166,7 +166,7 @@ def test_a_file_of_a_partition_is_in_its_last_version_and_a_stage_reads_the_vers
     assert [partition.path(name).parent for name in "abc"] == [ingested, first, second]
     (before,) = partitions(workspace, before="second")
     assert [before.path(name).parent for name in "abc"] == [ingested, first, first]
-    assert before.version("second") == second
+    assert before.edition("second") == second
 
 
 def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:
