@@ -69,16 +69,6 @@ class Cache:
         self._has_warned = False
         self._sound: set[Path] = set()  # whole objects whose hash this process has compared
 
-    def read(
-        self, id: str, name: str, fetch: Callable[[], bytes | memoryview], is_sound: Callable[[bytes], bool]
-    ) -> bytes | memoryview:
-        """Return the contents of a file. If it is missing or not sound, return what ``fetch`` returns, and keep it.
-
-        If several processes ask at once, one of them fetches. If the disk cannot be written, one warning says so.
-        """
-        (data,) = self.read_all(id, [name], lambda _: [fetch()], lambda _, raw: is_sound(raw))
-        return data
-
     def read_all(
         self,
         id: str,
@@ -86,9 +76,11 @@ class Cache:
         fetch: Callable[[list[int]], Sequence[bytes | memoryview]],
         is_sound: Callable[[int, bytes], bool],
     ) -> list[bytes | memoryview]:
-        """Return the contents of several files, as `read` does; ``fetch`` is called once, with the numbers of the missing files.
+        """Return the contents of files. One call of ``fetch`` returns those that are missing or not sound, and they are kept.
 
-        All callers must name files in the same order, so that no two processes wait for each other.
+        ``fetch`` and ``is_sound`` get the numbers of files. If several processes ask for a file at once, one of them fetches.
+        All callers must name files in the same order, so that no two processes wait for each other. If the disk cannot be
+        written, one warning says so.
         """
         paths = [self._objects / id / name for name in names]
         found: dict[int, bytes | memoryview] = {}

@@ -49,7 +49,9 @@ def whole(cache: Cache, number: int, fetch: Fetch | None = None) -> bytes:
 
 def block(cache: Cache, number: int, fetch: Fetch | None = None) -> bytes:
     wanted = contents(number)
-    return bytes(cache.read("blocks", f"{number}.block", fetch or (lambda: wanted), lambda raw: raw == wanted))
+    fetched = fetch or (lambda: wanted)
+    (data,) = cache.read_all("blocks", [f"{number}.block"], lambda _: [fetched()], lambda _, raw: raw == wanted)
+    return bytes(data)
 
 
 READ: dict[str, Callable[..., bytes]] = {"whole": whole, "block": block}

@@ -80,14 +80,14 @@ def list_files(repository: Repository, requests: RequestOptions) -> list[HubFile
     The listing is cached, because the files of a commit never change.
     """
 
-    def fetch() -> bytes:
-        return json.dumps(_ask_for_files(repository, requests), separators=(",", ":")).encode()
+    def fetch(missing: object) -> list[bytes | memoryview]:
+        return [json.dumps(_ask_for_files(repository, requests), separators=(",", ":")).encode()]
 
-    def is_sound(raw: bytes) -> bool:
+    def is_sound(number: int, raw: bytes) -> bool:
         return _parse_listing(raw) is not None
 
     directory, id = default_directory(), object_id(endpoint(), *repository)
-    raw = fetch() if directory is None else Cache(directory).read(id, "listing.json", fetch, is_sound)
+    (raw,) = fetch(0) if directory is None else Cache(directory).read_all(id, ["listing.json"], fetch, is_sound)
     return _parse_listing(bytes(raw)) or []
 
 

@@ -1,8 +1,7 @@
 """Reads a file, or a span of it, as fixed blocks of records, in order. Only wanted blocks are kept.
 
-A block ends before the first record that begins ``block_bytes`` or more after the block's beginning. If bytes are unknown, it
-ends with the record whose text makes it reach so many characters. So blocks depend on the file alone, and any number of readers
-can share them. The last record counts by its characters, since no next record shows where it ends.
+Blocks (`pipeline.stream.sequential`) depend on the file alone, so any number of readers can share them. The last record counts by
+its characters, since no next record shows where it ends.
 """
 
 from __future__ import annotations

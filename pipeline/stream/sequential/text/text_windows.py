@@ -1,10 +1,7 @@
 """Windows of raw text: documents of files or of a live source, read, filtered, shuffled and tokenized by one call.
 
-`assignment` says which blocks of files a lane reads in an epoch, and in which order. A window is some rounds of these blocks.
-Its documents are shuffled by seed, lane and the window's start; without a seed they stay in file order.
-
-A window of a live source is a run of its records. Its start is (epoch, records of the epoch before the window, state of the
-source). A source may write one state in several ways, so only the first two numbers decide how documents are shuffled.
+`pipeline.stream.sequential` defines windows. The start of a window of a live source is (epoch, records of the epoch before the
+window, state of the source). A source may write one state in several ways, so only the two numbers shuffle documents.
 """
 
 from __future__ import annotations
