@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic import read_json, write_json
+from ..atomic import write_json
 from ..errors import BuildError
 from ..shards.extents.table_file import decode_table, write_table
 from ..shards.manifest import (
@@ -44,7 +44,7 @@ from .signature_store import FILES, save_signatures
 from .stages.quotas import units_read
 from .stages.registry import wanted_stages
 from .stages.split import load_counts, load_outcome
-from .stages.write import attribution_path, extents_path, read_splits, texts_entry
+from .stages.write import extents_path, read_entry, read_splits
 from .work.workspace import Workspace
 
 RUN_NAME = "run.json"
@@ -129,13 +129,13 @@ def write_beside_shards(workspace: Workspace, manifest: Manifest) -> Manifest:
         save_signatures(workspace, lambda partition: load_outcome(partition) == KEPT)
     write_rejected(workspace)
     if attributed(recipe.keep_fields):
-        counted = (read_json(attribution_path(workspace, info.name)) for info in manifest.shards)
+        counted = (read_entry(workspace, info.name)["attribution"] for info in manifest.shards)
         write_json(output / ATTRIBUTION_NAME, merged(counted))
     counts = Counts.sum(partition.counts for partition in partitions(workspace))
     write_report(output, manifest, counts.nearest)
     files = [FileInfo.of(output / name, name) for name in _BESIDE if (output / name).exists()]
     if recipe.keep_texts is not None:
-        files += [texts_entry(workspace, info.name) for info in manifest.shards]
+        files += [FileInfo(**read_entry(workspace, info.name)["texts"]) for info in manifest.shards]
     return replace(manifest, files=tuple(files))
 
 

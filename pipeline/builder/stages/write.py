@@ -76,7 +76,7 @@ class WriteStage(Stage):
 def _write_splits(path: Path, workspace: Workspace, layout: Sequence[ShardPlan]) -> None:
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     for shard in layout:
-        splits[shard.split].append(read_json(_entry_path(workspace, shard)))
+        splits[shard.split].append(read_entry(workspace, shard.name)["shard"])
     write_json(path, splits)
 
 
@@ -102,17 +102,18 @@ def source_runs(workspace: Workspace, split: str) -> list[tuple[str, int]]:
 
 
 def write_shard(workspace: Workspace, shard: ShardPlan) -> None:
-    """Write one shard, its texts if they are kept and, in the work directory, its extents and its entry for the manifest.
+    """Write one shard, its texts if they are kept and, in the work directory, its extents and its entry.
 
-    Memory holds one block of its tokens at a time.
+    The entry has the ``shard`` and its ``texts`` for the manifest, and the counts of their ``attribution``. Memory holds one
+    block of its tokens at a time.
     """
     dtype, recipe = load_build_tokenizer(workspace).dtype, workspace.plan.recipe
     members = list(_members(workspace, shard))
     table = _provenance(members, recipe.keep_fields)
     lengths = np.concatenate([token_lengths(partition)[chosen] for partition, chosen, _ in members])
+    entry: dict[str, Any] = {}
     if fields := attributed(recipe.keep_fields):
-        counts = attribution_of(table, lengths.tolist(), fields, shard.source)
-        write_json(attribution_path(workspace, shard.name), counts)
+        entry["attribution"] = attribution_of(table, lengths.tolist(), fields, shard.source)
     info, extents = write_tar(
         workspace.output / shard.name,
         tokens=TokenBlocks(dtype, _tokens(dtype, members)),
@@ -121,18 +122,18 @@ def write_shard(workspace: Workspace, shard: ShardPlan) -> None:
         table=table,
         tokens_per_sample=recipe.tokens_per_sample,
     )
-    info = info._replace(source=shard.source)
+    entry["shard"] = info._replace(source=shard.source).to_json()
     if recipe.keep_texts is not None:
         texts = itertools.chain.from_iterable(p.texts(np.flatnonzero(chosen).tolist()) for p, chosen, _ in members)
         name = texts_name(shard.name, recipe.keep_texts)
         path = workspace.output / name
         write_texts(path, texts, table, parse_fields(recipe.keep_fields), source=shard.source, split=shard.split)
-        write_json(_texts_entry_path(workspace, shard.name), FileInfo.of(path, name)._asdict())
+        entry["texts"] = FileInfo.of(path, name)._asdict()
         workspace.finish(name)
     workspace.finish(shard.name)
     with atomic_file(extents_path(workspace, shard.name)) as file:
         file.write(encode_table(extents))
-    write_json(_entry_path(workspace, shard), info.to_json())
+    write_json(_entry_path(workspace, shard.name), entry)
 
 
 def texts_name(shard: str, kind: str) -> str:
@@ -243,26 +244,18 @@ def extents_path(workspace: Workspace, name: str) -> Path:
     return workspace.folder(WriteStage.name) / f"{name}.extents"
 
 
-def attribution_path(workspace: Workspace, name: str) -> Path:
-    """Return the file of the domains, dates and licences of one shard."""
-    return workspace.folder(WriteStage.name) / f"{name}.attribution.json"
+def _entry_path(workspace: Workspace, name: str) -> Path:
+    return workspace.folder(WriteStage.name) / f"{name}.json"
 
 
-def _entry_path(workspace: Workspace, shard: ShardPlan) -> Path:
-    return workspace.folder(WriteStage.name) / f"{shard.name}.json"
-
-
-def _texts_entry_path(workspace: Workspace, name: str) -> Path:
-    return workspace.folder(WriteStage.name) / f"{name}.texts.json"
-
-
-def texts_entry(workspace: Workspace, name: str) -> FileInfo:
-    """Return the manifest's entry of the texts of a shard."""
-    return FileInfo(**read_json(_texts_entry_path(workspace, name)))
+def read_entry(workspace: Workspace, name: str) -> dict[str, Any]:
+    """Return the entry of a shard that `write_shard` wrote."""
+    entry: dict[str, Any] = read_json(_entry_path(workspace, name))
+    return entry
 
 
 def _last_path(workspace: Workspace, shard: ShardPlan) -> Path:
     """Return the path of a shard's entry, which is written last, or of the shard if somebody removed it from the output."""
-    path, entry = workspace.output / shard.name, _entry_path(workspace, shard)
+    path, entry = workspace.output / shard.name, _entry_path(workspace, shard.name)
     is_gone = workspace.bucket is None and entry.exists() and not path.exists()
     return path if is_gone else entry
