@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -74,8 +73,8 @@ class Loader(IterableDataset[Any]):
             self._position = StreamPosition(self._settings)
         elif self._leave_pass():
             self._position.next_pass()
-        self._items = self._position.iterate()
-        return map(self._map, chain.from_iterable(self._parts_of_pass(self._items)))
+        self._items = self._position.iterate(follows=True)
+        return map(self._map, self._items)
 
     def __len__(self) -> int:
         known = self._known_length()
@@ -114,14 +113,6 @@ class Loader(IterableDataset[Any]):
         if self._items is not None:
             self._items.close()
             self._items = None
-
-    def _parts_of_pass(self, items: StreamIterator) -> Iterator[StreamIterator]:
-        """Yield the iterator of a pass; if a loaded state is at the end of that pass, also the iterator of the next pass."""
-        yield items
-        if not items.progress.items and self._position.is_resumed and items is self._items:
-            self._position.next_pass()
-            self._items = self._position.iterate()
-            yield self._items
 
     def _known_length(self) -> int | None:
         try:

@@ -23,9 +23,10 @@ class Passes:
     """The passes of a stream that ``world_size`` ranks share.
 
     If passes ``exist``, ``set_epoch`` can move the stream. A mix has no epochs, so it has passes only with ``take``.
-    An ``endless`` stream is ended neither by ``epochs`` nor by ``take``. ``take_limit`` is the number of sequences of a pass
-    that ``take`` keeps. ``sequences`` and ``lanes`` are functions because their results may be missing or read data:
-    where epochs begin (None for a mix or a sequential stream, which has only epoch 0 here), and the number of lanes.
+    An ``endless`` stream is ended neither by ``epochs`` nor by ``take``. If items are ``countable``, arithmetic says how many
+    are left. ``take_limit`` is the number of sequences of a pass that ``take`` keeps. ``sequences`` and ``lanes`` are functions
+    because their results may be missing or read data: where epochs begin (None for a mix or a sequential stream, which has only
+    epoch 0 here), and the number of lanes.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Passes:
         self.exist = not settings.sources.is_mix or take_limit is not None
         self.bounded = settings.epochs is not None or take_limit is not None
         self.endless = not self.bounded and not settings.takes
+        self.countable = settings.counts_items and not (settings.sequential and settings.epochs is not None)
         self.step_size = (settings.batch_size or 1) * world_size  # sequences of a global step
 
     @property
@@ -85,6 +87,13 @@ class Passes:
         if end is None:
             raise TypeError("an endless stream has no len(); bound it with epochs= or .take(n)")
         return self.item_count(0, 0, end, topology)
+
+    def items_left(self, position: Position, topology: Topology) -> int | None:
+        """Return how many items of its pass a rank gets after a position; None if this is unknown, or the pass endless."""
+        begin, end = self.bounds(position)
+        if end is None or not self.countable:
+            return None
+        return self.item_count(begin, position.sequence_index, end, topology)
 
     def step(self, number: int, position: Position) -> tuple[int, int, Position]:
         """Return the first sequence of global step ``number`` of a run, its number of sequences, and the start of its pass.
@@ -160,7 +169,8 @@ class Passes:
         is_read = end is not None and index > end
         if settings.sequential and settings.epochs:  # only its lanes know where epochs end
             is_read = reached > number and self._has_all_lanes(position)
-        if index == end or (is_read and settings.sequential):
+        rest_is_dropped = settings.drop_last and end is not None and 0 <= end - index < self.step_size
+        if index == end or rest_is_dropped or (is_read and settings.sequential):
             return number, position, True
         number = reached if is_read else number  # a state under a larger `take` is in a later pass
         return number, replace(position, pass_number=number), False

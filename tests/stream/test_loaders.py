@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
-import tempfile
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from multiprocessing import forkserver
@@ -58,34 +58,40 @@ def test_more_ranks_times_workers_than_shards_take_equally_many_steps(dataset: P
 
 
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
-def test_persistent_workers_see_a_position_that_is_set_later(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other test writes
-    stream, expected = batched(dataset), batched(dataset)
+def test_a_move_while_persistent_workers_live_is_refused_with_the_two_lines_that_work(start: str) -> None:
+    def make() -> pipeline.Stream:
+        sources = {name: pipeline.ShardDataset.from_tokens(range(600), lengths=[30] * 20) for name in "ab"}
+        return pipeline.mix(sources, {"a": 1, "b": 1}).shuffle(seed=0, lanes=2).pack(10).batch(2).take(6)
+
+    expected = make()
+    passes = []
+    for number in range(4):
+        expected.set_epoch(number)
+        passes.append(ids(expected))
+    stream = make()
     options: dict[str, Any] = {"persistent_workers": True, "multiprocessing_context": start}
     loader = DataLoader(stream, batch_size=None, num_workers=2, **options)
-    assert ids(islice(loader, 3)) == ids(islice(batched(dataset), 3))
-    for each in (stream, expected):
-        each.set_epoch(2)
-    whole = ids(islice(expected, 7))
-    assert ids(islice(loader, 3)) == whole[:3]
-    stream.load_state_dict(stream.state_dict(batches=3))
+    stream.set_epoch(0)
+    assert ids(islice(loader, 2)) == passes[0][:2]
+    state = make().state_dict(batches=3)
+    moves: dict[str, Callable[[], None]] = {
+        "load_state_dict(state)": lambda: stream.load_state_dict(state),
+        "set_epoch(0)": lambda: stream.set_epoch(0),
+        "set_epoch(2)": lambda: stream.set_epoch(2),
+        "skip(...)": lambda: stream.skip(1),
+        "set_weights(...)": lambda: stream.set_weights({"a": 0, "b": 1}),
+    }
+    for call, move in moves.items():
+        with pytest.raises(StateError, match=rf"ignore .*\n *del loader .*\n *stream\.{re.escape(call)}"):
+            move()
+    assert ids(loader) == passes[1]  # as in stream.loader(), the next pass follows, without and with set_epoch
+    assert stream.state_dict(batches=1)["sequence_index"] == 7 * 2
     for _ in range(2):
-        assert ids(islice(loader, 4)) == whole[3:]
-    assert not list(tmp_path.glob("shardwright-*"))
-
-
-def test_a_position_too_large_for_running_workers_is_an_error() -> None:
-    sources = {name: pipeline.ShardDataset.from_tokens(range(64)) for name in "ab"}
-    stream = pipeline.mix(sources, weights={"a": 1, "b": 1}).pack(4).batch(2).take(9)
-    persistent = DataLoader(stream, batch_size=None, num_workers=1, persistent_workers=True)
-    whole = ids(islice(persistent, 3))
-    changes = [[index, {"a": "1/2", "b": "1/2"}] for index in (0, *range(10**6, 10**6 + 4000))]
-    stream.load_state_dict({**stream.state_dict(batches=1), "weights": json.dumps(changes)})
-    assert ids(islice(stream, 2)) == whole[1:]
-    assert ids(islice(DataLoader(stream, batch_size=None, num_workers=1), 2)) == whole[1:]
-    assert_raises(StateError, r"the position takes more than the \d+ bytes .* persistent_workers=False", persistent)
+        stream.set_epoch(2)
+    assert ids(loader) == passes[2]
+    del loader
+    stream.load_state_dict(state)
+    assert ids(DataLoader(stream, batch_size=None, num_workers=2, **options)) == passes[0][3:]
 
 
 def _set_and_send(stream: pipeline.Stream, moved: Any, connection: Any) -> None:
@@ -95,14 +101,15 @@ def _set_and_send(stream: pipeline.Stream, moved: Any, connection: Any) -> None:
     connection.send([inherited, stream.state_dict()["sequence_index"]])
 
 
-def test_forks_see_a_position_set_in_the_parent_and_not_vice_versa(dataset: Path) -> None:
+def test_a_fork_and_its_parent_move_apart(dataset: Path) -> None:
     stream, context = batched(dataset), multiprocessing.get_context("fork")
+    stream.load_state_dict({**stream.state_dict(), "sequence_index": 2})
     moved, (receiver, sender) = context.Event(), context.Pipe()
     process = context.Process(target=_set_and_send, args=(stream, moved, sender))
     process.start()
     stream.load_state_dict({**stream.state_dict(), "sequence_index": 4})
     moved.set()
-    assert receiver.recv() == [4, 18]
+    assert receiver.recv() == [2, 18]
     process.join()
     assert stream.state_dict()["sequence_index"] == 4
 
@@ -163,15 +170,17 @@ def test_stateful_data_loader_resumes_after_any_batch(dataset: Path, options: di
     assert_goes_on(make, count, (4, count - 1) if options else (0, 1, 4, count - 1))
 
 
-def test_a_stateful_loader_starts_its_next_epoch_at_the_position(dataset: Path) -> None:
+@pytest.mark.parametrize("persistent", [False, True])
+def test_after_the_rest_that_a_stateful_loader_loaded_comes_a_whole_pass(dataset: Path, persistent: bool) -> None:
     def loader() -> Any:
-        return stateful(batched(dataset).take(6), batch_size=None, num_workers=2, persistent_workers=True)
+        stream = batched(dataset).take(6)
+        return stateful(stream, batch_size=None, num_workers=2, persistent_workers=persistent)
 
-    whole, first, second = ids(batched(dataset).take(6)), loader(), loader()
+    whole, first, second = ids(islice(batched(dataset), 12)), loader(), loader()
     assert ids(islice(first, 4)) == whole[:4]
     second.load_state_dict(first.state_dict())
-    assert ids(second) == whole[4:]
-    assert ids(second) == whole
+    assert ids(second) == whole[4:6]
+    assert ids(second) == whole[6:] if persistent else whole[:6]
 
 
 def test_batches_that_a_loader_makes_of_sequences_are_not_counted(dataset: Path) -> None:

@@ -1,20 +1,20 @@
 """Iteration: the items of one rank and worker, the position of a stream, and the calls that move it.
 
-stream_position.py  `StreamPosition`: the position of one stream; makes its iterators, saves, loads and moves it
-bookmark.py         `Bookmark`: the pass that is read next, and where it starts (a table of set_epoch, load_state_dict, reading)
-shared_bookmark.py  `SharedBookmark`: the bookmark in memory that loaders' workers share, and their notes there
+stream_position.py  `StreamPosition`, the owner of a stream's position: makes its iterators, saves, loads and moves it. Its
+                    table says how each event moves a position
+pass_start.py       `PassStart`: the pass that is read next and where it starts, as a value
+worker_notes.py     `WorkerNotes`: what workers of a loader tell the owner: passes begun and finished, counts
 items.py            one iteration: reader -> collate -> the user's stages -> device
 user_stages.py      `.map`, `.apply` and `.take`; a stage is refused if a resume would lose its items
 iterator.py         `StreamIterator`: hands out items, and notes the position and the counts after each
 progress.py         the counts of an iteration: `stats()`
-worker_counts.py    the counts of loaders' workers
 
 From ``load_state_dict`` to the first batch::
 
     load_state_dict(state)      state.py makes a Position of the state, or refuses a state of another stream
                                 Passes.pass_of finds the pass of the position, and whether the pass is read
-                                Bookmark.load keeps the position as the rest of that pass, in shared memory
-    iter(stream)                StreamPosition.iterate: Bookmark.start says where, ranks.py which rank and worker this is
+                                PassStart.load keeps the position as the rest of that pass
+    iter(stream)                StreamPosition.iterate: PassStart.position says where, ranks.py which rank and worker this is
       make_items                a chain of generators of (position after the item, item):
         steps                     the sequence indices of each step that this worker makes
         reader.read               -> rows of a step: computed, or read from the cursors of lanes
@@ -27,14 +27,11 @@ From ``load_state_dict`` to the first batch::
 
 A DataLoader calls ``iter`` and ``next`` in each of its workers; `Loader` (stream.loader()) calls `StreamPosition.iterate`.
 
-- A stream has one bookmark, at which every ``iter()`` begins, in every process. Only ``load_state_dict``, ``set_epoch``,
-  ``set_weights``, ``skip`` and the next pass of a `Loader` move it. After the rest of a loaded pass has been read, ``iter()``
-  begins the whole pass.
+- The owner in the process that calls ``iter`` has the position. Workers of a loader start at a copy of it, and learn nothing
+  later.
 - Items that a thread or a worker makes ahead of the consumer do not count, since each item carries its position.
 - The calls that move a stream are refused while an iterator of this process is live. An iterator that was made before such a
   call and has not begun raises an error.
-- Workers of a plain ``DataLoader`` hide their positions: ``state_dict(batches=n)`` counts from the bookmark. A
-  ``StatefulDataLoader`` saves and loads the state of each worker in that worker, for its next pass alone.
 
 `order.RankStep` says which rows of a step a rank takes in an indexed stream, `lanes` says it for a sequential stream.
 `pipeline.assert_resumes` finds a wrong resume.

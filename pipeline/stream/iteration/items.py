@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...notices import say_once
 from ..assemble import make_collator, make_reader
@@ -27,26 +27,35 @@ from .user_stages import Positioned, UserStages
 log = logging.getLogger("pipeline")
 
 
-def make_items(plan: StreamPlan, position: Position, topology: Topology) -> tuple[Reader[Any], Iterator[Positioned]]:
-    """Return the reader of one worker, and the items made from its rows, from ``position`` on."""
+class Made(NamedTuple):
+    """The reader of one worker, the items made from its rows, and how many items of others it passed over before its first."""
+
+    reader: Reader[Any]
+    items: Iterator[Positioned]
+    passed: Callable[[], int]
+
+
+def make_items(plan: StreamPlan, position: Position, topology: Topology) -> Made:
+    """Make the items of one worker from ``position`` on."""
     settings, passes = plan.settings, plan.passes
     if topology.rank == topology.worker == 0:
         for warning in plan.warnings:
             say_once(warning)
     end = StreamEnd(plan)
     stages = UserStages(settings, position, topology, None if passes.bounded else passes.epoch)
-    divides = settings.counts_items and not (plan.sequential and settings.epochs is not None)
-    # Otherwise each worker makes all items of its rank and yields every n-th: a stage may drop items, or it is unknown in
-    # advance which lanes of a bounded sequential stream end first.
-    share = WorkerShare(position.skip, topology.workers) if divides else WorkerShare(0, 1)
+    # Unless items are countable, each worker makes all items of its rank and yields every n-th: a stage may drop items, or it
+    # is unknown in advance which lanes of a bounded sequential stream end first.
+    share = WorkerShare(position.skip, topology.workers) if passes.countable else WorkerShare(0, 1)
     reader = make_reader(plan, position, topology, share)
     items = _made(plan, reader, end, position, _steps(plan, share, position, topology))
     items = stages.run(settings.sample_stages, 0, items)
     if settings.sample_stages and settings.batch_size is not None:
         items = _stacked(items, settings)
     items = stages.run(settings.batch_stages, len(settings.sample_stages), items)
-    if not divides:
-        items = islice(items, position.skip, None, topology.workers)
+    passed: Callable[[], int] = lambda: passes.items_left(position, topology) or 0  # noqa: E731
+    if not passes.countable and topology.workers > 1:
+        every = _EveryNth(items, position.skip, topology.workers)
+        items, passed = every, every.passed
     ahead = settings.prefetch
     if ahead is None:
         on_gpu = settings.device is not None and settings.device.startswith("cuda")
@@ -56,7 +65,29 @@ def make_items(plan: StreamPlan, position: Position, topology: Topology) -> tupl
     if settings.device not in (None, "cpu"):
         # After the thread, so that copies are ordered with the consumer's own CUDA stream.
         items = place_on_device(items, settings.device)
-    return reader, items
+    return Made(reader, items, passed)
+
+
+class _EveryNth:
+    """Yields every n-th item after ``skip`` items."""
+
+    def __init__(self, items: Iterator[Positioned], skip: int, every: int) -> None:
+        self._items, self._skip, self._every = items, skip, every
+        self._passed = 0
+
+    def __iter__(self) -> Iterator[Positioned]:
+        return self
+
+    def __next__(self) -> Positioned:
+        for _ in range(self._skip):
+            next(self._items)
+            self._passed += 1
+        self._skip = self._every - 1
+        return next(self._items)
+
+    def passed(self) -> int:
+        """Return how many items were passed over."""
+        return self._passed
 
 
 def _made(

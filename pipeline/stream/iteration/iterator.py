@@ -15,8 +15,8 @@ from ..batch.transport import WorkerBatch
 from ..position import Position, Topology
 from ..ranks import Ranks
 from .progress import IterationProgress
-from .shared_bookmark import SharedBookmark
 from .user_stages import Positioned
+from .worker_notes import WorkerNotes
 
 _NOTE_SECONDS = 0.05
 _NOTE = "(the iterator ended with this error and raises it again; iter() starts again at the stream's position)"
@@ -31,14 +31,13 @@ class StreamIterator:
         progress: IterationProgress,
         topology: Topology,
         ranks: Ranks,
-        shared: SharedBookmark,
+        notes: WorkerNotes,
     ) -> None:
         self.progress = progress
         self.moved_by: str | None = None  # the call that moved the stream before this iterator began
         self._items = items
         self._error: Exception | None = None  # that ended the iterator
-        self._topology, self._ranks, self._shared = topology, ranks, shared
-        self._generation = shared.memory.generation
+        self._topology, self._ranks, self._notes = topology, ranks, notes
         self._process = os.getpid()  # that begins the iterator
         self._in_worker = get_worker_info() is not None
         self._noted = 0.0  # the time of the last `_note_stats`
@@ -60,11 +59,10 @@ class StreamIterator:
         if progress.began is None:
             if self.moved_by is not None:
                 raise StateError(f"this iterator was made before {self.moved_by}; call iter() again")
-            self._shared.refuse_missed()  # not in iter(), since a loader loses an error of iter() in a persistent worker
             progress.began, self._process = begin, os.getpid()
-            self._shared.note_begin()
+            self._notes.note_begin()
         elif progress.items == 1:
-            self._shared.note_second()
+            self._notes.note_second()
         try:
             position, item = next(self._items)
         except BaseException as error:
@@ -72,18 +70,20 @@ class StreamIterator:
             progress.ended = time.perf_counter()
             self._keep_error(error)
             self._note_stats()
-            if progress.finished and self._shared.memory.generation == self._generation:
-                self._shared.note_end()
+            if progress.finished:
+                self._notes.note_end()
             raise
         others = self._topology.workers - 1
         progress.position = replace(position, skip=others) if others else position
         progress.items += 1
+        if progress.has_ended:
+            self._notes.note_end()
         if isinstance(item, dict):
             progress.tokens += item.get("valid_tokens", 0)
             item = WorkerBatch(item) if self._in_worker else item
         progress.waited += time.perf_counter() - begin
         if self._in_worker:
-            self._shared.counts.note_totals(progress.items, progress.tokens, time.perf_counter() - progress.began)
+            self._notes.note_totals(progress.items, progress.tokens, time.perf_counter() - progress.began)
             if begin - self._noted > _NOTE_SECONDS:
                 self._noted = begin
                 self._note_stats()
@@ -102,7 +102,7 @@ class StreamIterator:
     def _note_stats(self) -> None:
         """Note the counts of a loader's worker for its parent."""
         if self._in_worker:
-            self._shared.counts.note(self.progress.stats())
+            self._notes.note_counts(self.progress.stats())
 
     def __reduce__(self) -> NoReturn:
         raise StateError(
@@ -117,10 +117,7 @@ class StreamIterator:
     def keeps(self, start: Position | None) -> bool:
         """Say whether the iterator is still valid after the stream moved to ``start``: it is unread and begins there."""
         progress = self.progress
-        kept = (self.moved_by, progress.began, progress.ended) == (None,) * 3 and progress.position == start
-        if kept:
-            self._generation = self._shared.memory.generation
-        return kept
+        return (self.moved_by, progress.began, progress.ended) == (None,) * 3 and progress.position == start
 
     def close(self) -> None:
         """End the iteration, and stop its threads."""

@@ -23,6 +23,7 @@ class IterationProgress:
     def __init__(self, plan: StreamPlan, position: Position, reader: Reader[Any] | None) -> None:
         self.position = position
         self.items = 0
+        self.expected: int | None = None  # items of this process in the pass, if their number is known
         self.tokens = 0
         self.waited = 0.0
         self.began: float | None = None
@@ -30,6 +31,11 @@ class IterationProgress:
         self.finished = False  # whether the iterator has handed out all items without an error
         self.reader = reader
         self._plan = plan
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the items of the pass were handed out. A loop that knows their number asks for none after the last."""
+        return self.finished or self.items == self.expected
 
     @cached_property
     def _mixture(self) -> Mixture | None:
