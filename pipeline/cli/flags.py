@@ -64,7 +64,7 @@ def add_flags(parser: argparse.ArgumentParser, function: Callable[..., object], 
         if default is parameters[name].empty:
             del settings["default"]
             settings["required"] = True
-        elif default not in (None, False, True) and "(default" not in help:
+        elif default is not None and kind is not bool and "(default" not in help:
             settings["help"] += f" (default: {default})"
         if kind is NoneType:
             settings = {"help": help, "action": Show, "text": more[0]}
