@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,20 +41,20 @@ DONE = "exit status: 0 done; 1 an error; 2 wrong usage, or a value that cannot b
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports wrong usage in two lines, and suggests a flag for a misspelt one.
 
-    ``brief`` has the required arguments for the usage; only the help lists the flags. ``prog`` None means the script's name.
+    ``brief`` has the required arguments for the usage; only the help lists the flags. ``prog`` None means the script's name. If
+    there are flags ``first``, ``--help`` explains these alone, and ``--help-all`` every flag.
     """
 
-    def __init__(self, prog: str | None, *, brief: str, description: str, epilog: str = DONE) -> None:
+    def __init__(
+        self, prog: str | None, *, brief: str, description: str, epilog: str = DONE, first: Sequence[str] = ()
+    ) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         usage = f"%(prog)s {brief} [flags]"
         super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
         self.brief = brief
-        self._first: frozenset[str] = frozenset()  # what `--help` shows; empty: everything
-
-    def show_first(self, *flags: str) -> None:
-        """Let ``--help`` explain these flags alone, and ``--help-all`` every flag."""
-        self._first = frozenset(("--help", "--help-all", *flags))
-        self.add_argument("--help-all", action=Show, text=super().format_help, help="explain every flag, and exit")
+        self._first = {"--help", "--help-all", *first} if first else set()
+        if first:
+            self.add_argument("--help-all", action=Show, text=super().format_help, help="explain every flag, and exit")
 
     def format_help(self) -> str:
         flags = {each: each.help for each in self._actions if self._first and each.option_strings}
@@ -115,7 +115,7 @@ class Command:
     hint: str = ""  # the cure after an interrupt or an error of the operating system
 
     def make_parser(self, prog: str | None) -> Parser:
-        parser = Parser(prog, brief=self.brief, description=self.description, epilog=self.epilog)
+        parser = Parser(prog, brief=self.brief, description=self.description, epilog=self.epilog, first=self.first)
         own, _, more = self.flags.partition("SETTINGS\n")
         add_flags(parser, self.run, own)
         if self.settings:
@@ -126,8 +126,6 @@ class Command:
         add_flags(parser, self.run, more)
         if "requests" in self.run.__annotations__:
             add_flags(parser, RequestOptions, REQUEST_FLAGS)
-        if self.first:
-            parser.show_first(*self.first)
         return parser
 
     def call(self, options: argparse.Namespace, parser: Parser) -> int:
