@@ -7,6 +7,7 @@ of a mix. Lanes say where each row begins: in the order of the epochs, or at ran
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -21,10 +22,11 @@ from .order.mixture import Mixture
 from .windows.indexed_source import IndexedSource
 from .windows.row_buffer import RowBuffer, WindowOffset
 from .windows.token_rows import DocumentMaps, TokenRows
-from .windows.window import WindowCache
+from .windows.window import WindowCache, WindowMaker
 
 Int = NDArray[np.int64]
 _SPREAD = 0x9E3779B97F4A7C15
+_LISTINGS = 64  # of windows of all sources that stay in memory: neighbouring rows of a lane are in one window
 _DRAWN = 1 << 20  # indices whose draws are compared at a time
 
 
@@ -59,6 +61,9 @@ class IndexedReader:
         self.sources = sources
         self._mixture, self._maps = options.mixture, options.maps
         self.tokens_read = [0] * len(sources)  # of each source
+        listing = lru_cache(_LISTINGS)(WindowMaker.listing)
+        for source in sources:
+            source.listing = partial(listing, source.windows.maker)
 
     def places(self, indices: Int) -> list[tuple[int, int]]:
         """Return the number of the source of each sequence, and the position there at which the sequence begins."""
@@ -189,6 +194,7 @@ class BucketedDocuments(DocumentSequences):
         self._bucket = bucket
         self._seed, self._end = options.seed, options.end
         self._group = weak_lru_cache(self._arrange, 4)
+        self._listed_ends = weak_lru_cache(self._list_ends, 256)
 
     def read(self, step: RankStep) -> DocumentRows:
         """Return the token ids of a rank's documents of a step."""
@@ -232,6 +238,9 @@ class BucketedDocuments(DocumentSequences):
         group: tuple[int, list[tuple[int, int]]] = self._group(epoch, index // (GROUP * self._bucket), loads)
         return group
 
+    def _list_ends(self, source: int, epoch: int, number: int) -> Int:
+        return self.sources[source].windows.maker.listing(epoch, number).ends
+
     def _arrange(self, epoch: int, group: int, loads: bool) -> tuple[int, list[tuple[int, int]]]:
         """Return the first sequence index of a group's part in the epoch, and the source and position of each sequence.
 
@@ -252,7 +261,7 @@ class BucketedDocuments(DocumentSequences):
             for row, position in zip(rows, begins, strict=True):
                 of_epoch, number, begin, _ = read.window_of(position)
                 window, at = (of_epoch, number), position - begin
-                ends = read.windows.get(window).ends if loads else read.listing(*window).ends
+                ends = read.windows.get(window).ends if loads else self._listed_ends(source, *window)
                 lengths[row] = ends[at + 1] - ends[at]
                 starts[row] = source, position
         of_mix = self._mixture is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import chain, count
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from .window import Key, Window, WindowCache
 
 _AHEAD = 8  # a lane's next window is requested when an eighth of its window is left, in time to load it
 
-_LISTINGS = 256  # of windows that stay in memory: neighbouring rows of a lane are in one window
 
 Int = NDArray[np.int64]
 
@@ -56,7 +54,7 @@ class IndexedSource:
     ) -> None:
         self.name = name
         self.windows = windows
-        self.listing = lru_cache(_LISTINGS)(windows.maker.listing)
+        self.listing = windows.maker.listing  # or a function that caches lists, which the reader of all sources sets
         self.sequences = sequences
         self.units = order.documents if documents else order.tokens
         self._order = order
