@@ -207,7 +207,10 @@ def column_entry(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     if "in" not in rest:
         return rest
     values = rest.pop("in")
-    kinds = {str if isinstance(value, str) else float if _is_number(value) else None for value in _listed(values)}
+    kinds = {
+        str if isinstance(value, str) else float if _is_number(value) else None
+        for value in (values if isinstance(values, list) else ())
+    }
     if len(kinds) != 1 or None in kinds or {"min", "max"} & rest.keys():
         raise ConfigError(
             f"rule {name!r}: in must be a list of texts or of numbers, without min and max beside it, not {values!r}"
@@ -224,10 +227,6 @@ def column_field(measure: str, parameters: Mapping[str, Any]) -> str:
     is_text = measure == URL_BLOCKED or isinstance(parameters.get("values", [0])[0], str)
     kind = "str" if is_text else "float"
     return f"{parameters['column']}:{kind}"
-
-
-def _listed(values: object) -> list[Any]:
-    return values if isinstance(values, list) else []
 
 
 def _is_number(value: object) -> bool:

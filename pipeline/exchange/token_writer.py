@@ -116,7 +116,8 @@ def write_shards(
             files=tuple(FileInfo.of(directory / name, name) for name in beside),
         )
         manifest.write(directory)
-        _verify(directory, progress)
+        if problem := next(verify_dataset(directory, progress=progress), None):  # which reads the disk again
+            raise BuildError(f"{problem}: the disk did not keep the dataset as it was written, and may be failing")
     return manifest
 
 
@@ -329,9 +330,3 @@ def _described(tokenizer: Tokenizer | None, end: int) -> dict[str, Any]:
     if tokenizer is None:
         return {"name": None, "sha256": None, "vocab_size": None, "eos_id": end, "bos_id": None, "special_ids": {}}
     return tokenizer.described() | {"eos_id": end}
-
-
-def _verify(directory: Path, progress: Progress) -> None:
-    """Read the dataset from the disk again. Raises ``BuildError`` if it has a problem."""
-    if problem := next(verify_dataset(directory, progress=progress), None):
-        raise BuildError(f"{problem}: the disk did not keep the dataset as it was written, and may be failing")

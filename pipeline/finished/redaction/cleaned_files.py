@@ -121,7 +121,9 @@ def cleaner(
     if name == REJECTED_NAME:
         return lambda source, target: _clean_lines(source, target, mentions)
     if name == REPORT_NAME:
-        return lambda source, target: _draw_again(target, manifest)
+        return lambda source, target: write_report(
+            target.parent, manifest, NearestTexts()
+        )  # only the build knew texts near limits
     return None
 
 
@@ -192,8 +194,3 @@ def _clean_rows(source: Path, target: Path, rows: Sequence[int]) -> None:
 def _clean_lines(source: Path, target: Path, mentions: Mentions) -> None:
     with open(source, "rb") as file, atomic_file(target) as out:
         out.writelines(line for line in file if not mentions.of(orjson.loads(line)))
-
-
-def _draw_again(target: Path, manifest: Manifest) -> None:
-    """Write the report of a manifest, without the texts nearest to limits: only the build knew them."""
-    write_report(target.parent, manifest, NearestTexts())
