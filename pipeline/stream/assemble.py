@@ -14,7 +14,6 @@ from .datasets.sources.counted_data import CountedData
 from .datasets.sources.text_data import LiveData, TextData
 from .indexed import ReaderOptions
 from .lanes import (
-    Cursor,
     Lanes,
     TextWindowSize,
     WindowStart,
@@ -182,7 +181,8 @@ def _sequential_reader(
     }
     readers = []
     for number, (name, source) in enumerate(sources.by_name.items()):
-        starts = {lane: _window_start(part_of_source(cursor, number)) for lane, cursor in cursors.items()}
+        own = {lane: part_of_source(cursor, number) for lane, cursor in cursors.items()}
+        starts: dict[int, WindowStart] = {lane: (epoch, cycle, round) for lane, (epoch, cycle, round, _) in own.items()}
         if isinstance(source, LiveData):
             readers.append(_live_windows(plan, source, _seed_of(plan, name), topology, **options))
         else:
@@ -265,11 +265,6 @@ def _text_window(plan: StreamPlan, source: TextData | LiveData) -> TextWindowSiz
     packed = plan.layout.sequence_stride if settings.best_fit else None
     options: dict[str, Any] = {"is_shuffled": settings.seed is not None, "window": settings.window, "best_fit": packed}
     return source.window_size(plan.lane_count, len(plan.sources.by_name), **options)
-
-
-def _window_start(cursor: Cursor) -> WindowStart:
-    epoch, cycle, round, _ = cursor
-    return epoch, cycle, round
 
 
 def _cut(

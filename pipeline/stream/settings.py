@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigError
 from .datasets.sources.sources import Sources
@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     from .context_parallel import ContextPeer
 
 
-class Map:
+class Map(NamedTuple):
     """A function of one item, as a stage."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
+    function: Callable[[Any], Any]
 
 
-class Take:
-    """The first ``count`` items, counted one by one since an earlier stage may drop some."""
+class Take(NamedTuple):
+    """The first ``limit`` items, counted one by one since an earlier stage may drop some."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    limit: int
 
 
 def stage_name(number: int, stage: object) -> str:
@@ -46,7 +44,8 @@ class StreamSettings:
     - ``cut``: batches cut each row of the layout into rows of so many tokens; None keeps rows whole.
     - ``sample_stages`` and ``batch_stages`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
-    - ``rank`` None is torch.distributed's; ``group`` is the process group given to ``shard``, which is not pickled.
+    - ``stated_topology``: rank and world size; None: torch.distributed has them. ``group`` is the process group given to
+      ``shard``, which is not pickled.
     - ``peer`` is the peer of context parallelism that keeps slices of the rows; None keeps whole rows.
     - ``prefetch`` None is 2 batches for a GPU, else 0; ``stored`` keeps ids in their stored width.
     - ``whole_rows``: ``rows`` made the stream; ``keyed``: the name of its keys, ``"own"`` if a function makes them.
@@ -70,8 +69,7 @@ class StreamSettings:
     batch_stages: tuple[Callable[..., Any], ...] = ()
     take: int | None = None
     take_batches: int | None = None
-    rank: int | None = None
-    world_size: int = 1
+    stated_topology: tuple[int, int] | None = None
     group: Any = None
     peer: ContextPeer | None = None
     device: str | None = None
@@ -84,11 +82,6 @@ class StreamSettings:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "group": None}
-
-    @property
-    def stated_topology(self) -> tuple[int, int] | None:
-        """Rank and world size as the user stated them; None if the user did not."""
-        return None if self.rank is None else (self.rank, self.world_size)
 
     def stated_layout(self) -> Layout:
         """Return the layout; ``ConfigError`` if no stage set one."""

@@ -557,8 +557,8 @@ class Stream(IterableDataset[Any]):
         written = [] if world_size is None else [f"{given}, {world_size}"]
         written += [] if peer is None else [f"context=({peer.rank}, {peer.size})"]
         written += [] if slices == "zigzag" else [f"slices={slices!r}"]
-        stated = {"rank": given, "world_size": world_size or 1, "group": group, "peer": peer}
-        return self._with(f".shard({', '.join(written)})", **stated)
+        stated = None if world_size is None else (given, world_size)
+        return self._with(f".shard({', '.join(written)})", stated_topology=stated, group=group, peer=peer)
 
     def to(self, device: str | torch.device) -> Stream:
         """Yield tensors on ``device``, with ids and labels as int64.
@@ -650,8 +650,7 @@ class Stream(IterableDataset[Any]):
                 f".rows() gives single rows to a framework that makes the batches; remove .batch({self._settings.batch_size}), "
                 "and state the size there: per_device_train_batch_size of a Trainer, batch_size of a DataLoader"
             )
-        divided = self._settings.rank is not None and self._settings.world_size > 1
-        if divided or self._settings.peer is not None:
+        if (self._settings.stated_topology or (0, 1))[1] > 1 or self._settings.peer is not None:
             call = next(call for call in reversed(self._settings.calls) if call.startswith(".shard("))
             raise ConfigError(f".rows() gives the whole stream, which the framework divides among ranks; remove {call}")
         from .frameworks import key_map  # a plain loop does not need it
@@ -660,7 +659,7 @@ class Stream(IterableDataset[Any]):
         stages = self._settings.sample_stages if keys is None else (*self._settings.sample_stages, Map(function))
         call = _call("rows", locals())
         keyed = keys if isinstance(keys, str) else "own" if keys else ""
-        return self._with(call, sample_stages=stages, rank=0, world_size=1, whole_rows=True, keyed=keyed)
+        return self._with(call, sample_stages=stages, stated_topology=(0, 1), whole_rows=True, keyed=keyed)
 
     # Iteration and position
 

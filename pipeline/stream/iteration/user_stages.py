@@ -42,7 +42,7 @@ class UserStages:
             if isinstance(stage, Map):
                 items = _mapped(stage.function, items)
             elif isinstance(stage, Take):
-                items = self._counted(stage.count, number, items)
+                items = self._counted(stage.limit, number, items)
             else:
                 items = _AppliedStage(self, number, stage).run(items)
         return items
