@@ -1,7 +1,7 @@
 """Readers of data whose counts are known in advance: they compute where a sequence is, and cut it out of its window.
 
 Rows are sequences of tokens (`PackedSequences`) or whole documents (`DocumentSequences`, `BucketedDocuments`), of one source or
-of a mix. Lanes say where each row begins: in the order of the epochs, or at random (`RandomOffsets`).
+of a mix. Sources say where each row begins: in the order of the epochs, or at random (`RandomOffsets`).
 """
 
 from __future__ import annotations
