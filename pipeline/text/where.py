@@ -101,6 +101,10 @@ def _compare(field: str, compare: Callable[[Any, Any], bool], value: Any) -> Con
     return condition
 
 
+def _is_null(field: str) -> Condition:
+    return lambda ranges: (ranges[field].nulls, ranges[field].low is None) if field in ranges else (True, False)
+
+
 def _negated(inner: Condition) -> Condition:
     def condition(ranges: Ranges) -> tuple[bool, bool]:
         some, every = inner(ranges)
@@ -171,7 +175,7 @@ class _Parser:
             if (null := self._word(right)) is None or null[0] != "null":
                 raise self._refused(right, "null belongs here")
             self.fields.append(Field(field))
-            condition: Condition = lambda r: (r[field].nulls, r[field].low is None) if field in r else (True, False)  # noqa: E731
+            condition = _is_null(field)
         elif isinstance(sign, ast.In | ast.NotIn):
             if not isinstance(right, ast.List) or not right.elts:
                 raise self._refused(right, "a list of values in [ ] belongs here")

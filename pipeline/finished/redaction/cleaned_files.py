@@ -121,9 +121,8 @@ def cleaner(
     if name == REJECTED_NAME:
         return lambda source, target: _clean_lines(source, target, mentions)
     if name == REPORT_NAME:
-        return lambda source, target: write_report(
-            target.parent, manifest, NearestTexts()
-        )  # only the build knew texts near limits
+        nearest = NearestTexts()  # only the build knew the texts nearest to limits
+        return lambda source, target: write_report(target.parent, manifest, nearest)
     return None
 
 
