@@ -59,9 +59,7 @@ def test_more_values_than_the_bands_use_stand_in_the_manifest(tmp_path: Path) ->
     assert np.load(tmp_path / "out" / "signatures" / "signatures.npy").shape[1] == 160
 
 
-def test_signatures_that_an_earlier_build_left_are_never_taken_for_ones_own(
-    tmp_path: Path,
-) -> None:
+def test_signatures_that_an_earlier_build_left_are_never_taken_for_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run_plain(write(tmp_path / "first.jsonl", range(6)), out)
     for path in [path for path in out.iterdir() if path.is_file()]:

@@ -127,7 +127,7 @@ def test_a_setting_that_is_added_enters_no_manifest_at_its_default() -> None:
 
 @pytest.mark.parametrize(
     ("hint", "text", "value"),
-    [(float | None, "0.5", 0.5), (int | None, "6e3", 6000), (int | float, "1%", 0.01), (Literal["a"] | None, "a", "a")],
+    [(float | None, "0.5", 0.5), (int | None, "6e3", 6000), (int | float, "1%", 0.01), (Literal["a"] | None, "a", "a")]
 )  # fmt: skip
 def test_a_setting_that_may_be_none_is_read_by_its_type(hint: Any, text: str, value: object) -> None:
     types, declared = types_of(hint), Setting(default=None, group="reading", help="")

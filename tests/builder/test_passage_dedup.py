@@ -21,14 +21,7 @@ from hypothesis import strategies as st
 from filters.measures.length import words as count_words
 from filters.text_view import Page
 from filters.words import words as words_of
-from pipeline.builder.dedup.key_tables import (
-    KeyTables,
-    count_keys,
-    in_key_set,
-    load_keys,
-    write_key_set,
-    write_table,
-)
+from pipeline.builder.dedup.key_tables import KeyTables, count_keys, in_key_set, load_keys, write_key_set, write_table
 from pipeline.builder.dedup.word_runs import (
     candidates,
     find_words,

@@ -52,7 +52,7 @@ def halves(document):
     middle = len(document.text) // 2
     return [
         pipeline.Document(document.text[:middle], "", "", 0),
-        pipeline.Document(document.text[middle:], "", "", 0),
+        pipeline.Document(document.text[middle:], "", "", 0)
     ]
 
 

@@ -103,10 +103,7 @@ def _cards(stats: BuildStats) -> list[tuple[str, str]]:
         (f"{stats.read:,}", "documents read"),
         (f"{stats.kept:,}", f"kept, {share(stats.kept, stats.read + sum(stats.added.values())):.1%}"),
         (f"{stats.tokens:,}", "tokens"),
-        (
-            f"{stats.kept_characters:,}",
-            f"characters, {share(stats.kept_characters, stats.characters):.1%}",
-        ),
+        (f"{stats.kept_characters:,}", f"characters, {share(stats.kept_characters, stats.characters):.1%}"),
         (f"{duplicates:,}", f"duplicates, {share(duplicates, stats.passed_filters):.1%} of what passed"),
         (f"{sum(stats.bad.values()):,}", "unreadable records"),
     ]
