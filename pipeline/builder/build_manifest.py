@@ -100,7 +100,7 @@ def make_manifest(workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
             f"shards hold {documents} documents of {tokens} tokens, but {counts['kept']} of {counts['tokens']} were counted: "
             "a fault of the builder"
         )
-    dtype = np.dtype(tokenizer.dtype).str
+    dtype, hashes = np.dtype(tokenizer.dtype).str, whole_hashes(workspace, units_read(workspace))
     shards = [info.name for _, split in sorted(splits.items()) for info in split.shards]
     tables = (decode_table(extents_path(workspace, name).read_bytes(), name) for name in shards)
     return Manifest(
@@ -109,16 +109,9 @@ def make_manifest(workspace: Workspace, counts: Mapping[str, Any]) -> Manifest:
         splits=splits,
         extents=write_table(workspace.output, tables, dtype),
         recipe={"settings": dict(plan.settings), "definitions": json.loads(json.dumps(plan.definitions))},
-        inputs=_inputs(workspace),
+        inputs=[item.described() | {"sha256": digest} for item, digest in zip(plan.inputs, hashes, strict=True)],
         counts=dict(counts),
     )
-
-
-def _inputs(workspace: Workspace) -> list[dict[str, Any]]:
-    """Return the manifest's entries of the inputs, with the sha256 of each; None if it was not read to its end."""
-    hashes = whole_hashes(workspace, units_read(workspace))
-    inputs = workspace.plan.inputs
-    return [item.described() | {"sha256": digest} for item, digest in zip(inputs, hashes, strict=True)]
 
 
 def write_beside_shards(workspace: Workspace, manifest: Manifest) -> Manifest:

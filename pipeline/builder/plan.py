@@ -63,11 +63,6 @@ class Plan:
     # The fields that any input may have, as far as they were looked up (`field_finder`).
     known_fields: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
-    def is_whole_file(self, unit: int) -> bool:
-        """Whether a unit reads all of one file, and nothing else."""
-        spans = self.units[unit]
-        return len(spans) == 1 and (spans[0].start, spans[0].stop) == (0, None)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "version": PLAN_VERSION,

@@ -104,10 +104,6 @@ class PartitionWriter:
         self._signatures = open(self._directory / "signatures.bin", "wb")
         return self
 
-    def extend(self, rows: Iterable[PassedDocument]) -> None:
-        for row in rows:
-            self.add(row)
-
     def add(self, row: PassedDocument) -> None:
         self._rows.append(row)
         self._characters += row.characters
@@ -160,11 +156,6 @@ class DocumentFile:
     def __exit__(self, *_: object) -> None:
         if self._arrow is not None:
             self._arrow.close()
-
-
-def with_texts(batch: Any, texts: Mapping[int, str]) -> Any:
-    """Return a record batch of documents with other ``texts``, by row."""
-    return with_values(batch, {"text": texts, "characters": {row: len(text) for row, text in texts.items()}})
 
 
 def with_values(batch: Any, values: Mapping[str, Mapping[int, Any]], keep: NDArray[np.bool_] | None = None) -> Any:

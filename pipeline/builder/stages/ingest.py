@@ -296,7 +296,8 @@ def _filter_partition(
                     parts.evaluation.grams.found([row.text for row in rows]) + np.array([passed, 0], np.int64)
                 )
             passed += len(rows)
-            writer.extend(rows)
+            for row in rows:
+                writer.add(row)
             dropped = [result for result in processed if result.reason is not None]
             keys = sample_keys([result.document.text for result in dropped], recipe.seed)
             for result, key in zip(dropped, keys, strict=True):

@@ -58,7 +58,7 @@ from ..dedup.word_runs import (
 )
 from ..outcome import Outcome
 from ..partitions.partition import COUNTS, HELD, Origin, Partition, partitions
-from ..partitions.partition_writer import DocumentFile, PassedDocument, RejectedFile, with_texts
+from ..partitions.partition_writer import DocumentFile, PassedDocument, RejectedFile, with_values
 from ..recipe import Recipe
 from ..work.workspace import Workspace
 from .line_dedup import EARLIER, limit_of_words, too_short
@@ -433,7 +433,8 @@ def write_result(rounds: Sequence[KeyTables], partition: Partition) -> None:
                     if at in passages:
                         texts[at - begin] = cutter.left_of(row, spans, passages[at], verdicts[at])
                 if cuts:
-                    file.write(with_texts(batch, texts))
+                    sizes = {row: len(text) for row, text in texts.items()}
+                    file.write(with_values(batch, {"text": texts, "characters": sizes}))
                     held[[begin + row for row in texts]] = text_hashes([*texts.values()])
                 begin += len(batch)
         write_json(directory / COUNTS, Counts.sum([partition.counts, cutter.counts]).to_json())

@@ -88,10 +88,10 @@ def units_read(workspace: Workspace) -> dict[int, int | None]:
     for source, units in drawn_units(plan).items():
         left = wanted[source]
         for number in units:
-            first = plan.units[number][0]
+            first, *others = plan.units[number]
             if left <= 0:
                 del read[number]
-            elif left < sizes[number] and plan.is_whole_file(number):
+            elif left < sizes[number] and not others and (first.start, first.stop) == (0, None):
                 read[number] = left
             left -= sizes[number] if first.lane == first.lanes - 1 else 0
     return read
