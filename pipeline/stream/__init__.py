@@ -6,7 +6,6 @@ settings.py           what the user asked for: the arguments of the chain, as on
 schedule.py           weights of a mix in tokens, steps or shares of a run, as changes at sequences
 layout.py             the kinds of samples: packed, sampled, whole documents; their readers and collators
 stream_plan.py        what the stream is: settings, data and ranks -> lanes, windows, mixture, passes, the shape of a state
-passes.py             the sequences of each pass, and the number of its items
 lanes.py              the lanes of a sequential stream: their number, their ranks, their windows and cursors
 order/                the order as integer arithmetic; its docstring is the definition
 windows/              shuffled documents in memory, and the rows that are cut out of them

@@ -36,7 +36,7 @@ def seen(
     passes = plan.passes
     if plan.sequential:
         begin = passes.begin(position.pass_number, position.weights)
-        before = -(-(position.sequence_index - begin.sequence_index) // passes.step_size)
+        before = -(-(position.sequence_index - begin.sequence_index) // plan.step_size)
         reading = ReadTrace(plan, begin, progress)
         spans = iter(reading.seen(documents, found, before if steps is None else steps))
     else:

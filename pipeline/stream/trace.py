@@ -107,7 +107,7 @@ class ReadTrace:
         self._plan, self._position = plan, position
         self._progress = progress
         passes = plan.passes
-        self._size = passes.step_size
+        self._size = plan.step_size
         self._first = position.sequence_index // self._size  # the step at the stream's position
         self._end = passes.bounds(position)[1]
         self._most = MAX_NUMBER if passes.pass_steps is None else passes.pass_steps

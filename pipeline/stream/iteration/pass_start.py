@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..passes import Passes
 from ..position import Position
+from ..stream_plan import Passes
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,11 @@ from ...errors import ConfigError, StateError
 from ...notices import say_once
 from ..arguments import MAX_ROWS, MAX_STEPS, check_integer
 from ..order.mixture import PERIOD, Changes, Served, exact_weights, quotas, weights_to_json
-from ..passes import Passes
 from ..position import MAX_NUMBER, Position
 from ..ranks import Ranks
 from ..settings import StreamSettings
 from ..state import from_state, to_state
-from ..stream_plan import StreamPlan
+from ..stream_plan import Passes, StreamPlan
 from .items import Made, make_items
 from .iterator import StreamIterator
 from .pass_start import PassStart
