@@ -20,6 +20,7 @@ from scripts import (
     bench_dedup,
     bench_find,
     bench_growth,
+    bench_lancedb,
     bench_leaks,
     bench_pages,
     bench_stream,
@@ -181,3 +182,20 @@ def test_find_is_compared_with_every_document(tmp_path: Path, capsys: pytest.Cap
     out = capsys.readouterr().out
     assert re.search(r"index of 40 documents", out)
     assert re.search(r"(9\d|100)\.\d\d%  of [12]\d documents with a similarity >= 0\.8 were found", out)
+
+
+def test_the_bench_of_lancedb_counts_what_a_resume_loses_and_what_damage_changes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("lancedb")
+    assert bench_lancedb.main(["--documents", "200", "--splits", "6"]) == 0
+    out = capsys.readouterr().out
+    assert "rows after a resume on as many ranks" in out
+    assert "2 -> 3 ranks                                  | 0 tokens lost, 0 repeated" in out
+    assert len(re.findall(r"no error; [1-9][\d,]* tokens lost", out)) == 2
+
+
+def test_the_bench_of_lancedb_counts_lost_and_repeated_tokens() -> None:
+    rows = [np.array([2, 3, 4]), np.array([5, 6, 1])]
+    parts = [np.array([2, 3, 4]), np.array([4, 5, 7])]
+    assert bench_lancedb._difference([rows], [parts]) == "1 tokens lost, 1 repeated"
