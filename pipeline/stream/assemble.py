@@ -17,7 +17,6 @@ from .lanes import (
     Lanes,
     TextWindowSize,
     WindowStart,
-    beginning,
     best_fit_tokens,
     lane_bytes,
     missing_lanes,
@@ -169,15 +168,14 @@ def _sequential_reader(
         )
     lanes, world_size = plan.lanes, topology.world_size
     lanes.check(world_size, share.every, is_shuffled=settings.seed is not None)
-    first = start.pass_number * (settings.epochs or 1)
-    saved = beginning(first, lanes.count, len(sources.by_name)) if start.lanes is None else start.lanes
+    saved, epochs = plan.cursors(start), settings.epochs
     local = lanes.local(topology.rank, world_size, start.sequence_index // lanes.rows + share.skip, share.every)
     if missing := [lane for lane in local if str(lane) not in saved]:
         raise missing_lanes(missing, lanes.count)
     cursors = {lane: saved[str(lane)] for lane in local}
     options: dict[str, Any] = {
         "filters": tuple(transform.function for transform in settings.filters),
-        "epochs": None if settings.epochs is None else first + settings.epochs,
+        "epochs": None if epochs is None else (start.pass_number + 1) * epochs,
     }
     readers = []
     for number, (name, source) in enumerate(sources.by_name.items()):

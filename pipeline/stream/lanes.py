@@ -177,11 +177,6 @@ STATE_OF_SOURCE = 2  # the index of its state in a cursor
 NUMBERS = 4  # of a cursor, for each source
 
 
-def beginning(epoch: int, lanes: int, sources: int = 1) -> dict[str, Cursor]:
-    """Return the cursors of all lanes at the start of ``epoch``."""
-    return {str(lane): [epoch, 0, 0, 0] * sources for lane in range(lanes)}
-
-
 def part_of_source(cursor: Cursor, source: int) -> Cursor:
     return cursor[NUMBERS * source : NUMBERS * (source + 1)]
 

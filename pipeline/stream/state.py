@@ -26,7 +26,7 @@ from typing import Any
 from ..errors import StateError
 from ..notices import say_once
 from .arguments import MAX_ROWS
-from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, beginning, missing_lanes
+from .lanes import NUMBERS, STATE_OF_SOURCE, Cursor, missing_lanes
 from .layout import DocumentLayout
 from .order.interleave import GROUP
 from .order.mixture import exact_weights, weights_from_json, weights_to_json
@@ -76,11 +76,7 @@ def to_state(position: Position, plan: StreamPlan, topology: Topology) -> dict[s
     if topology.workers > 1:
         part["workers"] = topology.workers
     if plan.sequential:
-        count = plan.lanes.count
-        lanes = position.lanes or beginning(
-            position.pass_number * (plan.settings.epochs or 1), count, len(plan.sources.live)
-        )
-        part["lanes"] = {lane: list(cursor) for lane, cursor in lanes.items()}
+        part["lanes"] = {lane: list(cursor) for lane, cursor in plan.cursors(position).items()}
     if plan.sources.is_mix:
         part["weights"] = _to_leaf(position.weights or _stated_weights(plan))
     state: dict[str, Any] = {"version": STATE_VERSION, "shape": _to_leaf(plan.shape())}

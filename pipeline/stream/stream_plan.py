@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .datasets.sources.counted_data import CountedData
-from .lanes import NUMBERS, Lanes, best_fit_lanes_a_row, make_lanes
+from .lanes import NUMBERS, Cursor, Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout, Layout
 from .order import RankStep, Sequences
 from .order.interleave import GROUP
@@ -106,6 +106,13 @@ class StreamPlan:
     def rank_period(self) -> int:
         """`RankStep.lanes`: ranks divide a step by lanes, or in a sequential stream into runs of neighbouring rows."""
         return self.world_size if self.sequential else self.lane_count
+
+    def cursors(self, position: Position) -> dict[str, Cursor]:
+        """Return the cursors of a position by lane; those of all lanes if the position is the start of its pass."""
+        if position.lanes is not None:
+            return position.lanes
+        epoch = position.pass_number * (self.settings.epochs or 1)
+        return {str(lane): [epoch, 0, 0, 0] * len(self.sources.by_name) for lane in range(self.lane_count)}
 
     def window(self, source: Any) -> Any:
         """Return how many blocks of a source are shuffled together, as in a state."""

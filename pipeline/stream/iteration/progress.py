@@ -10,7 +10,7 @@ from typing import Any
 
 from ..assemble import make_mixture
 from ..batch.rows import Reader
-from ..lanes import NUMBERS, beginning
+from ..lanes import NUMBERS
 from ..order.mixture import Mixture
 from ..position import Position
 from ..sequential.lane_reader import lane_stats
@@ -114,7 +114,7 @@ def stats_at(
         return {"epoch": plan.passes.epoch(position)}
     shares = mixture.shares(position.sequence_index)
     if plan.sequential:
-        cursors = position.lanes or beginning(position.pass_number, 1, len(shares))
+        cursors = plan.cursors(position)
         epochs = [min(cursor[NUMBERS * number] for cursor in cursors.values()) for number in range(len(shares))]
     else:
         shared = zip(plan.sources.counted.values(), shares.values(), strict=True)
