@@ -26,6 +26,7 @@ function_identity.py  a name for a function's source and values, for states
 fim.py                fill in the middle, for map_documents
 testing.py            assert_resumes
 trace.py              stream.trace(): the documents of a step
+insertions.py         stream.insert(): texts in place of tokens
 receipts.py           stream.receipt(): a hash of the data of a step, and the check of a log of them
 seen.py               stream.seen(): the steps of a document
 mix_plan.py           stream.plan(): what a run of a mix will read, and weights within caps

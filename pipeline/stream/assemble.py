@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from .batch.collate import CutCollator, SourceCollator
 from .datasets.sources.counted_data import CountedData
 from .datasets.sources.text_data import LiveData, TextData
 from .indexed import ReaderOptions
+from .insertions import InsertingReader
 from .lanes import (
     Lanes,
     TextWindowSize,
@@ -84,8 +85,12 @@ def make_reader(
     With ``token_numbers``, a sequential reader returns these numbers (int64) in place of ids.
     """
     if plan.sequential:
-        return _sequential_reader(plan, start, topology, share, token_numbers)
-    return _indexed_reader(plan)
+        reader: Reader[Any] = _sequential_reader(plan, start, topology, share, token_numbers)
+    else:
+        reader = _indexed_reader(plan)
+    if plan.inserted is None or token_numbers is not None:
+        return reader
+    return cast("Reader[Any]", InsertingReader(reader, plan.inserted, plan.step_rows if plan.sequential else None))
 
 
 def make_mixture(plan: StreamPlan) -> Mixture | None:

@@ -8,6 +8,7 @@ stream is read from the beginning of its pass.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any
 
 from ..progress import Progress
@@ -41,6 +42,8 @@ def seen(
         spans = iter(reading.seen(documents, found, before if steps is None else steps))
     else:
         spans = Seen(plan, passes.steps_before(position) if steps is None else steps).spans(found)
+    if plan.inserted is not None:
+        spans = chain.from_iterable(map(plan.inserted.visible, spans))
     return sorted(spans, key=lambda span: (span["step"], span["rank"], span["row"], span["row_begin"]))
 
 

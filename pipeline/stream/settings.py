@@ -15,6 +15,7 @@ from .schedule import Schedule
 
 if TYPE_CHECKING:
     from .context_parallel import ContextPeer
+    from .insertions import Insertion
 
 
 class Map(NamedTuple):
@@ -41,6 +42,7 @@ class StreamSettings:
     - ``filters`` choose documents, ``document_maps`` change them.
     - ``weights`` (each from a global sequence on) and ``stopping_strategy`` belong to a mix.
     - ``seed`` None keeps the order of the files; ``window`` and ``lanes`` None are chosen from the data.
+    - ``insertions`` are texts in place of tokens.
     - ``cut``: batches cut each row of the layout into rows of so many tokens; None keeps rows whole.
     - ``sample_stages`` and ``batch_stages`` are the user's stages before and after batching.
     - ``take`` bounds the global sequences, ``take_batches`` the batches of a rank.
@@ -62,6 +64,7 @@ class StreamSettings:
     window: int | None = None
     lanes: int | None = None
     layout: Layout | None = None
+    insertions: tuple[Insertion, ...] = ()
     sample_stages: tuple[Callable[..., Any], ...] = ()
     batch_size: int | None = None
     cut: int | None = None

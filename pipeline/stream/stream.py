@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Never, Self
 import torch
 from torch.utils.data import IterableDataset
 
+from ..atomic import write_json
 from ..errors import ConfigError
 from ..progress import Progress
 from .arguments import (
@@ -402,6 +403,66 @@ class Stream(IterableDataset[Any]):
             document_ids=check_flag("document_ids", document_ids),
         )
         return self._with(_call("documents", locals()), layout=layout)
+
+    def insert(
+        self,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        at: range | Sequence[tuple[int, ...]],
+        times: int | Sequence[int] = 1,
+        seed: int = 0,
+    ) -> Stream:
+        """Put texts in place of tokens at stated rows of the run; no other token, row or step moves.
+
+        ``texts`` are strings, which get an end-of-text id, or lists of token ids. ``times`` says how often each comes. ``at`` is
+
+        - a range of steps: a hash of ``seed``, the text and the number of the repeat draws the row of each repeat, one text a
+          row, and the token at which it begins (the first one in ``documents``, in best fit and with ``epochs``);
+        - or a list of places, those of the first text first: ``(step, row)`` or ``(step, row, token)``. ``step`` counts as in
+          `trace`, ``row`` in the global batch of the step, in the order of the sequences.
+
+        The label before the text is its first token, and the label of its last token is the next token of the row. With
+        ``boundaries=True`` the text is a document of its own, and so is the rest of the document that it cuts in two. In
+        ``documents``, a text replaces the document of its row. `insertions` lists the places, and `trace` shows what each text
+        overwrites. Functions of ``map_documents`` do not see texts. If ``epochs`` bounds a sequential stream, each pass has them.
+
+        A state of the stream before ``insert`` loads, so that an experiment can leave a run at any step; the log says so once.
+        A state of this stream holds a hash of texts and places, and another stream refuses it.
+
+        Raises ``ConfigError`` for a text longer than a row, and for ids that the vocabulary lacks; while iterating, for a row
+        that does not exist, for texts that overlap, and for more texts than rows.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64), eos_id=0).pack(6).batch(2)
+        >>> batch = next(iter(stream.insert([[50, 51]], at=[(0, 1, 2)])))
+        >>> batch["input_ids"][1].tolist(), batch["labels"][1].tolist()
+        ([6, 7, 50, 51, 10, 11], [7, 50, 51, 10, 11, 12])
+        """
+        from .insertions import parse_insertion  # training without texts does not need it
+
+        settings = self._settings
+        insertion = parse_insertion(
+            settings.stated_layout(), settings.sources, settings.vocab_size, texts, at, times, seed
+        )
+        call = f".insert({len(insertion.texts):,} texts, at={at if isinstance(at, range) else '...'})"
+        return self._with(call, insertions=(*self._settings.insertions, insertion))
+
+    def insertions(self, path: str | PathLike[str] | None = None) -> dict[str, Any]:
+        """Return where the texts of `insert` are, and write this to ``path`` as JSON if it is given.
+
+        ``texts`` are the texts as given, ``places`` has a dict for each repeat, in the order of the run: ``text`` (a number in
+        ``texts``), ``step``, ``row`` in the global batch, ``begin`` and ``end`` (exclusive) in the row, and ``sequence_index``.
+
+        >>> import pipeline
+        >>> stream = pipeline.ShardDataset.from_tokens(range(64)).pack(6).batch(2).insert([[50, 51]], at=[(3, 1)])
+        >>> stream.insertions()["places"]
+        [{'text': 0, 'step': 3, 'row': 1, 'begin': 0, 'end': 2, 'sequence_index': 7}]
+        """
+        inserted = self._position.plan.inserted
+        manifest = {"texts": [], "places": []} if inserted is None else inserted.manifest()
+        if path is not None:
+            write_json(Path(path), manifest)
+        return manifest
 
     def batch(self, batch_size: int, *, cut: int | None = None, last: str = "pad", dtype: str = "int64") -> Stream:
         """Collate ``batch_size`` samples of each rank; every rank gets equally many batches.

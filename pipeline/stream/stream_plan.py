@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .datasets.sources.counted_data import CountedData
+from .insertions import InsertedTexts, place_texts
 from .lanes import NUMBERS, Cursor, Lanes, best_fit_lanes_a_row, make_lanes
 from .layout import DocumentLayout, Layout
 from .order import RankStep, Sequences
@@ -227,6 +228,20 @@ class StreamPlan:
         """The sequences of the first epoch of each source of a mix."""
         return [self.sequences_of(source).first(1) for source in self.sources.counted.values()]
 
+    @cached_property
+    def inserted(self) -> InsertedTexts | None:
+        """The texts in place of tokens; None if there are none."""
+        settings, layout, size = self.settings, self.layout, self.step_size
+        if not settings.insertions:
+            return None
+        full = layout.unit == "tokens" and not layout.best_fit and settings.epochs is None
+        begin = (
+            (lambda step: (step * size, size))
+            if self.sequential
+            else (lambda step: self.passes.step(step, Position(0))[:2])
+        )
+        return place_texts(settings.insertions, layout, size=size, always_full=full, begin=begin)
+
     # Identity
 
     def shape(self) -> dict[str, Any]:
@@ -259,6 +274,8 @@ class StreamPlan:
                 shape |= {"end": self.end_of_mix}
         if withheld := sources.withheld_hash():
             shape |= {"without": withheld}
+        if settings.insertions and self.inserted is not None:
+            shape |= {"insert": self.inserted.hash()}
         return {**shape, "data": sources.fingerprints()}
 
     # Warnings

@@ -35,9 +35,12 @@ def trace_steps(
     """Return the rows of some ranks in each of ``steps``. A sequential stream is read once for all of them."""
     check_traceable(plan)
     if plan.sequential:
-        reading = ReadTrace(plan, position, progress or Progress(quiet=True))
-        return reading.steps(steps, ranks, with_ids=with_ids)
-    return {step: _computed(plan, position, step, ranks, with_ids=with_ids) for step in steps}
+        traced = ReadTrace(plan, position, progress or Progress(quiet=True)).steps(steps, ranks, with_ids=with_ids)
+    else:
+        traced = {step: _computed(plan, position, step, ranks, with_ids=with_ids) for step in steps}
+    if (texts := plan.inserted) is None:
+        return traced
+    return {step: [texts.shown(row, with_ids=with_ids) for row in rows] for step, rows in traced.items()}
 
 
 def check_traceable(plan: StreamPlan) -> None:

@@ -32,9 +32,9 @@ NAMES = (
     " load_tokenizer merge_receipts merge_states mix near_vectors open_dataset transform write_shards"
 )
 STREAM_METHODS = (
-    "apply batch check_receipts decode documents filter load_state_dict loader map map_documents metrics numpy pack plan prefetch"
-    " receipt rows sample seen set_epoch set_weights shard shuffle skip source_names state_dict stats take to"
-    " tokenizer trace view vocab_size without"
+    "apply batch check_receipts decode documents filter insert insertions load_state_dict loader map map_documents metrics"
+    " numpy pack plan prefetch receipt rows sample seen set_epoch set_weights shard shuffle skip source_names state_dict"
+    " stats take to tokenizer trace view vocab_size without"
 )
 DATASET_METHODS = {
     "ShardDataset": "from_texts from_tokens sources split subset upsample",
