@@ -8,6 +8,7 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.builder.dedup.minhash import MinHasher, shingles
-from pipeline.cli.main import main
 from pipeline.errors import ConfigError, CorruptShardError, MissingDatasetError
 from pipeline.finished.diff import diff
 from pipeline.finished.documents import DatasetDocuments
@@ -26,7 +26,8 @@ from pipeline.finished.find import EXACT, NEAR, PASSAGE, Match, find, shared_pas
 from pipeline.finished.redaction.redact import drop
 from pipeline.finished.signature_index import open_index
 from pipeline.progress import Progress
-from tests.helpers.builds import run_plain, table, write_jsonl
+from tests.helpers.builds import Built, run_plain, table, write_jsonl
+from tests.helpers.commands import Says
 from tests.helpers.corpus import WORDS
 from tests.helpers.faulty_server import running_server
 from tests.helpers.tokenizer_samples import train
@@ -85,11 +86,8 @@ def test_every_document_is_found_exactly_with_its_place_and_source(tmp_path: Pat
         at = columns["key"].index(match.key)
         assert (match.id, columns["id"][at], match.source) == (f"d{number}", f"d{number}", "books")
         assert (match.likeness, match.passage, int(match.key)) == (1.0, TEXTS[number], number)
-        assert documents.table(shard_of(built, match))["key"][match.document] == match.key
-
-
-def shard_of(dataset: Path, match: Match) -> Any:
-    return next(info for info in pipeline.Manifest.read(dataset).shards if info.name == match.shard)
+        info = next(info for info in pipeline.Manifest.read(built).shards if info.name == match.shard)
+        assert documents.table(info)["key"][match.document] == match.key
 
 
 def test_documents_are_found_in_a_dataset_from_which_others_were_dropped(built: Path, tmp_path: Path) -> None:
@@ -120,8 +118,7 @@ def test_planted_copies_are_found_as_brute_force_finds_them(built: Path) -> None
 
 def test_the_last_of_many_documents_is_found_by_its_likeness(tmp_path: Path) -> None:
     texts = [*(f"text {number}" for number in range(16_400)), prose(0, 80)]  # an index reads 16,384 signatures at once
-    run_plain([str(write_jsonl(tmp_path / "in.jsonl", texts))], tmp_path / "set")
-    (found,) = ask(tmp_path / "set", [edited(texts[-1], 1, 0)])
+    (found,) = ask(Built.of(tmp_path, texts), [edited(texts[-1], 1, 0)])
     assert [match.id for match in found] == ["d16400"]
 
 
@@ -154,12 +151,8 @@ def test_a_text_is_exact_only_as_it_is_after_a_cut_of_passages_and_a_later_build
     run_plain(source, tmp_path / "set", dedup_passages=50)
     kinds = [[match.kind for match in found] for found in ask(tmp_path / "set", [*texts, prose(1, 200)], threshold=0.5)]
     assert kinds == [["exact"], ["near"], ["exact"]]
-    assert diff(tmp_path / "whole", tmp_path / "set")["documents"] == {
-        "same": 1,
-        "changed": 1,
-        "only_a": 0,
-        "only_b": 0,
-    }
+    documents = diff(tmp_path / "whole", tmp_path / "set")["documents"]
+    assert documents == {"same": 1, "changed": 1, "only_a": 0, "only_b": 0}
     later = run_plain(source, tmp_path / "later", against=str(tmp_path / "set"))
     assert later.counts["duplicates"] == {"exact": 1, "near": 1}
 
@@ -199,17 +192,15 @@ def test_a_damaged_index_is_made_again(built: Path, tmp_path: Path, name: str) -
 
 
 def test_a_folder_that_is_no_index_of_ours_is_not_replaced(built: Path, tmp_path: Path) -> None:
-    files = [tmp_path / "index.json", tmp_path / "shard.00000.mds"]
-    for file in files:
-        file.write_text('{"version": 2}')
-    for folder, name in ("part", "keys.npy"), ("own", "index.json"):
-        (tmp_path / folder).mkdir()
-        files.append(tmp_path / folder / name)
-        files[-1].write_bytes(b"{}")
+    (tmp_path / "part").mkdir()
+    (tmp_path / "own").mkdir()
+    names = ("index.json", "shard.00000.mds", "part/keys.npy", "own/index.json")
+    for name in names:
+        (tmp_path / name).write_text('{"version": 2}')
     for folder in (tmp_path, tmp_path / "part", tmp_path / "own", built):
         with pytest.raises(ConfigError, match=rf"{folder.name}: this is no index; name an index"):
             ask(built, TEXTS[:1], index=folder)
-    assert all(file.exists() for file in [*files, built / "manifest.json"])
+    assert all(file.exists() for file in [*map(tmp_path.joinpath, names), built / "manifest.json"])
 
 
 def test_damaged_signatures_and_those_of_other_documents_are_named(built: Path, tmp_path: Path) -> None:
@@ -247,10 +238,8 @@ def test_a_dataset_at_a_url_is_asked_with_and_without_an_index(built: Path, tmp_
 @pytest.mark.parametrize("kind", [None, "parquet", "jsonl.zst"])
 def test_likeness_is_estimated_if_tokens_lose_the_text_and_no_text_is_kept(tmp_path: Path, kind: str | None) -> None:
     lossy = train("wordpiece", tmp_path / "tokenizer.json")
-    source = write_jsonl(tmp_path / "in.jsonl", TEXTS[:6])
-    run_plain(source, tmp_path / "set", tokenizer=str(lossy), keep_texts=kind)
-    asked = edited(TEXTS[2], 1, 0)
-    [[exact], [near]] = ask(tmp_path / "set", [TEXTS[1], asked])
+    out, asked = Built.of(tmp_path, TEXTS[:6], tokenizer=str(lossy), keep_texts=kind), edited(TEXTS[2], 1, 0)
+    [[exact], [near]] = ask(out, [TEXTS[1], asked])
     assert (exact.kind, exact.id, near.id) == (EXACT, "d1", "d2")
     assert near.likeness == (near.estimate if kind is None else pytest.approx(jaccard(asked, TEXTS[2])))
     assert near.estimate != pytest.approx(jaccard(asked, TEXTS[2]))
@@ -270,14 +259,12 @@ def test_passages_within_documents_are_those_whose_windows_are_there(tmp_path: P
         words = long[k].split()
         words[300:300] = quiz[k].upper().split()[: 9 + k]
         long[k] = " ".join(words)
-    run_plain(write_jsonl(tmp_path / "in.jsonl", long), tmp_path / "set", keep_texts=kind)
-    found = ask(tmp_path / "set", quiz, passages=True)
+    found = ask(Built.of(tmp_path, long, keep_texts=kind), quiz, passages=True)
     for question, matches in zip(quiz, found, strict=True):
         asked = set(windows(question))
-        shares = {
-            f"d{k}": len(asked & set(windows(text, len(next(iter(asked)))))) / len(asked) for k, text in enumerate(long)
-        }
-        expected = {id: pytest.approx(share) for id, share in shares.items() if share}
+        sizes = len(next(iter(asked)))
+        shares = [len(asked & {*windows(text, sizes)}) / len(asked) for text in long]
+        expected = {f"d{k}": pytest.approx(share) for k, share in enumerate(shares) if share}
         assert {match.id: match.likeness for match in matches} == expected
         for match in matches:
             assert (match.kind, match.estimate) == (PASSAGE, None)
@@ -288,21 +275,20 @@ def test_passages_within_documents_are_those_whose_windows_are_there(tmp_path: P
 
 def test_the_best_documents_of_a_text_come_first_up_to_a_number(tmp_path: Path) -> None:
     text = prose(5, 60)
-    words = text.split()
-    documents = [" ".join([*prose(k + 10, 200).split(), *words[: 20 + 10 * k]]) for k in range(4)]
-    run_plain(write_jsonl(tmp_path / "in.jsonl", documents), tmp_path / "set")
-    [matches] = ask(tmp_path / "set", [text], passages=True, most=2)
+    documents = [" ".join([*prose(k + 10, 200).split(), *text.split()[: 20 + 10 * k]]) for k in range(4)]
+    out = Built.of(tmp_path, documents)
+    [matches] = ask(out, [text], passages=True, most=2)
     assert [match.id for match in matches] == ["d3", "d2"]
-    [near] = ask(tmp_path / "set", [documents[2]], threshold=0.5, most=1)
+    [near] = ask(out, [documents[2]], threshold=0.5, most=1)
     assert [match.id for match in near] == ["d2"]
 
 
 def test_texts_that_share_windows_are_each_found(tmp_path: Path) -> None:
     text = prose(7, 40)
-    run_plain(write_jsonl(tmp_path / "in.jsonl", [prose(8, 50), f"{prose(9, 90)} {text} {text}"]), tmp_path / "set")
+    out = Built.of(tmp_path, [prose(8, 50), f"{prose(9, 90)} {text} {text}"])
     texts = [text, text, f"{text} {prose(10, 28)}", prose(11, 30), prose(8, 7)]
     with pytest.warns(UserWarning, match=r"1 of 5 .* too short \(under 8 words"):
-        found = ask(tmp_path / "set", texts, passages=True)
+        found = ask(out, texts, passages=True)
     likeness = [{match.id: match.likeness for match in some} for some in found]
     assert likeness == [{"d1": 1.0}, {"d1": 1.0}, {"d1": 0.5}, {}, {}]
 
@@ -313,15 +299,9 @@ def test_the_passage_is_the_longest_whose_runs_of_words_the_text_has(text: str, 
     wanted, found = ([word.lower() for word in re.findall(r"中|[abB]+", each)] for each in (text, document))
     size = max(1, min(ngram, len(wanted)))
     runs = {tuple(wanted[k : k + size]) for k in range(len(wanted) - size + 1)}
-    expected = max(
-        (
-            end - begin
-            for begin in range(len(found))
-            for end in range(begin + size, len(found) + 1)
-            if all(tuple(found[k : k + size]) in runs for k in range(begin, end - size + 1))
-        ),
-        default=0,
-    )
+    spans = [(begin, end) for end in range(len(found) + 1) for begin in range(end - size + 1)]
+    shared = [b for b in spans if all(tuple(found[k : k + size]) in runs for k in range(b[0], b[1] - size + 1))]
+    expected = max((end - begin for begin, end in shared), default=0)
     passage = shared_passage(text, document, ngram)
     assert passage in document
     assert len(re.findall(r"中|[abB]+", passage)) == expected
@@ -331,10 +311,10 @@ def test_letters_of_scripts_without_spaces_are_words_of_a_passage(tmp_path: Path
     question = "人们为什么在夜里看见那么多的星星"
     accents = "Cafe\u0301\r\nand more words, so that it has some"  # which a build normalizes
     texts = [*(f"没有相同的内容 {k}" for k in range(300)), f"题目：{question}？请回答。", accents]
-    run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "set")
-    [[match]] = ask(tmp_path / "set", [question], passages=True)
+    out = Built.of(tmp_path, texts)
+    [[match]] = ask(out, [question], passages=True)
     assert (match.id, match.likeness, match.passage) == ("d300", 1.0, question)
-    [[match]] = ask(tmp_path / "set", [accents])
+    [[match]] = ask(out, [accents])
     assert (match.id, match.kind) == ("d301", EXACT)
 
 
@@ -349,45 +329,34 @@ def test_a_passage_is_found_in_the_spellings_in_which_a_build_finds_it(tmp_path:
         question.replace("th", "t\u200bh"),
     ]
     texts = [f"{prose(k, 40)} {each} {prose(k + 50, 40)}" for k, each in enumerate(spelled)]
-    run_plain(write_jsonl(tmp_path / "in.jsonl", texts), tmp_path / "set", normalize=normalize)
+    out = Built.of(tmp_path, texts, normalize=normalize)
     for asked in (question, *spelled):
-        [matches] = ask(tmp_path / "set", [asked], passages=True)
+        [matches] = ask(out, [asked], passages=True)
         assert {match.id: match.likeness for match in matches} == {f"d{k}": 1.0 for k in range(len(spelled))}
         assert all(match.passage.startswith("Le caf\u00e9 du th\u00e9\u00e2tre") for match in matches)
 
 
-def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_plain(write_jsonl(tmp_path / "in.jsonl", TEXTS[:2]), tmp_path / "set", keep_signatures=False)
+def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, says: Says) -> None:
+    unsigned = Built.of(tmp_path, TEXTS[:2], keep_signatures=False)
     run_plain(tmp_path / "in.jsonl", tmp_path / "band", dedup_bands=1)
     pipeline.write_shards([[2]], tmp_path / "ids", eos_id=0, progress=QUIET)
-    cases = {
-        (str(tmp_path / "none"), "a text"): "manifest.json: not there",
-        (str(tmp_path / "set"), "a text"): "keeps no signatures of its documents; give",
-        (str(tmp_path / "band"), "a text"): "dedup_bands 1, but a search needs 2; build with more",
-        (str(built), "none.jsonl"): "none.jsonl",
-        (str(built), "none/opt-outs"): "none/opt-outs: no such file",
-        (str(built), "none.*"): "none.*",
-        (str(built), " "): "TEXT ' ' has no words; give a text",
-        (str(built), "a text", "--threshold", "1.5"): "threshold must be above 0 and at most 1, got 1.5",
-        (str(built), "too short", "--passages"): "none of 1 texts has 8 words",
-        (
-            str(built),
-            "a text",
-            "--passages",
-            "--index",
-            "x",
-        ): "--index keeps tables of signatures, which --passages does not",
-        (str(tmp_path / "ids"), prose(1, 9), "--passages"): "ids: has no tokenizer, so its ids cannot be read as text",
-        (str(built), "a text", "--most", "0"): "--most must be 1 or more, got 0",
-        (str(built), str(tmp_path / "in.jsonl"), "--text-key", "body"): "--text-key",
+    cases: dict[tuple[object, ...], str] = {
+        (tmp_path / "none", "a text"): "manifest.json: not there",
+        (unsigned, "a text"): "keeps no signatures of its documents; give",
+        (tmp_path / "band", "a text"): "dedup_bands 1, but a search needs 2; build with more",
+        (built, "none.jsonl"): "none.jsonl",
+        (built, "none/opt-outs"): "none/opt-outs: no such file",
+        (built, "none.*"): "none.*",
+        (built, " "): "TEXT ' ' has no words; give a text",
+        (built, "a text", "--threshold", "1.5"): "threshold must be above 0 and at most 1, got 1.5",
+        (built, "too short", "--passages"): "none of 1 texts has 8 words",
+        (built, "a", "--passages", "--index", "x"): "--index keeps tables of signatures, which --passages does not",
+        (tmp_path / "ids", prose(1, 9), "--passages"): "ids: has no tokenizer, so its ids cannot be read as text",
+        (built, "a text", "--most", "0"): "--most must be 1 or more, got 0",
+        (built, tmp_path / "in.jsonl", "--text-key", "body"): "--text-key",
     }
     for arguments, message in cases.items():
-        try:
-            status = main(["find", *arguments])
-        except SystemExit as end:
-            status = end.code  # type: ignore[assignment]
-        assert status == 2
-        assert message in capsys.readouterr().err
+        assert message in says(2, "find", *arguments).err
     for wrong, said in (([b"a"], "got b'a'"), ([None], "got None")):
         with pytest.raises(ConfigError, match=f"texts must be text or a list of texts, {said}"):
             ask(built, wrong)  # type: ignore[arg-type]
@@ -398,57 +367,42 @@ def test_what_cannot_be_asked_is_exit_status_2(built: Path, tmp_path: Path, caps
             ask(built, "a text", threshold=threshold)
 
 
-def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_of_a_file_give_table_and_share(built: Path, tmp_path: Path, says: Says) -> None:
     near = edited(TEXTS[8], 1, 0)
     records = [{"id": "q1", "text": TEXTS[7]}, {"id": "q2", "text": near}, {"id": "q3", "text": prose(999, 80)}]
     file = write_jsonl(tmp_path / "quiz.jsonl", records)
-    assert main(["find", str(built), str(file)]) == 0
-    out = capsys.readouterr().out
     [[exact], [match]] = ask(built, [TEXTS[7], near])
-    assert out == (
+    assert says(0, "find", built, file).out == (
         f"q1\n  exact 1.00  {exact.shard}, document {exact.document}, key 000000000007, id d7, source books\n"
         f"    | {TEXTS[7][:75]}…\n"
         f"q2\n  near {match.likeness:.2f} (estimated {match.estimate:.2f})  {match.shard}, document {match.document}, "
         f"key 000000000008, id d8, source books\n    | {match.passage[:75]}…\n"
         f"2 of 3 texts (66.7%) are in {built}: 1 exactly, 1 nearly\n"
     )
-    assert main(["find", str(built), str(file), "--json"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {line["id"]: [match["id"] for match in line["found"]] for line in lines} == {
-        "q1": ["d7"],
-        "q2": ["d8"],
-        "q3": [],
-    }
-    assert main(["find", str(built), " ".join(TEXTS[9].split()[30:60])]) == 1
-    assert (
-        f"0 of 1 texts (0.0%) are in {built}: 0 exactly, 0 nearly. Whole documents were compared; --passages"
-        in capsys.readouterr().out
-    )
-    assert main(["find", str(built), " ".join(TEXTS[9].split()[30:60]), "--passages"]) == 0
-    out = capsys.readouterr().out
-    assert "passage 100% of its windows" in out
+    lines = [json.loads(line) for line in says(0, "find", built, file, "--json").out.splitlines()]
+    found = {line["id"]: [match["id"] for match in line["found"]] for line in lines}
+    assert found == {"q1": ["d7"], "q2": ["d8"], "q3": []}
+    passage, compared = " ".join(TEXTS[9].split()[30:60]), "Whole documents were compared; --passages"
+    says(1, "find", built, passage, shows=f"0 of 1 texts (0.0%) are in {built}: 0 exactly, 0 nearly. {compared}")
+    out = says(0, "find", built, passage, "--passages", shows="passage 100% of its windows").out
     assert out.endswith(f"1 of 1 texts (100.0%) are in {built}\n")
 
 
-def items_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, dict[str, Any]]:
-    assert main(["find", *map(str, arguments), "--json"]) == 0
-    return {line["id"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+def items_of(says: Says, *arguments: object) -> dict[str, dict[str, Any]]:
+    return {line["id"]: line for line in map(json.loads, says(0, "find", *arguments, "--json").out.splitlines())}
 
 
-def test_an_item_of_a_benchmark_is_dirty_by_what_all_documents_have_of_it_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_item_of_a_benchmark_is_dirty_by_what_all_documents_have_of_it_together(tmp_path: Path, says: Says) -> None:
     asked = prose(20, 60)
     words, filler = asked.split(), [prose(30 + k, 100) for k in range(4)]
     parts = [words[:30], words[20:45], words[20:40]]
     documents = [f"{text} {' '.join(part)}" for text, part in zip(filler, [*parts, []], strict=True)]
-    run_plain(write_jsonl(tmp_path / "in.jsonl", documents), tmp_path / "set")
-    quiz = [("q", asked), ("whole", filler[3]), ("clean", prose(40, 50)), ("short", "too short")]
-    records = [{"id": id, "text": text} for id, text in quiz]
-    command = [tmp_path / "set", "--items", write_jsonl(tmp_path / "quiz.jsonl", records)]
+    out, quiz = Built.of(tmp_path, documents), [("q", asked), ("whole", filler[3]), ("clean", prose(40, 50))]
+    records = [{"id": id, "text": text} for id, text in [*quiz, ("short", "too short")]]
+    command = [out, "--items", write_jsonl(tmp_path / "quiz.jsonl", records)]
     lists = ["--clean", tmp_path / "clean.txt", "--dirty", tmp_path / "dirty.txt"]
     with pytest.warns(UserWarning, match="too short"):
-        items = items_of(capsys, *command, *lists, "--most", 1)
+        items = items_of(says, *command, *lists, "--most", 1)
     runs = windows(asked)
     own = {run for run in runs if any(run in windows(text) for text in documents)}
     assert {id: (item["item"], item["share"], len(item["documents"])) for id, item in items.items()} == {
@@ -462,38 +416,33 @@ def test_an_item_of_a_benchmark_is_dirty_by_what_all_documents_have_of_it_togeth
     assert (tmp_path / "clean.txt").read_text() == "clean\n"
     assert (tmp_path / "dirty.txt").read_text() == "q\nwhole\n"
     with pytest.warns(UserWarning, match="too short"):
-        assert main(["find", *map(str, command), *map(str, lists), "--threshold", "0.9"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert f"clean q, {len(own) / len(runs):.0%} of its windows in 3 documents" in out
-    assert f"1 of 4 items (25.0%) are dirty, 2 clean, 1 too short to compare: {tmp_path / 'set'}" in out
+        shown = says(0, "find", *command, *lists, "--threshold", "0.9").out.splitlines()
+    assert f"clean q, {len(own) / len(runs):.0%} of its windows in 3 documents" in shown
+    assert f"1 of 4 items (25.0%) are dirty, 2 clean, 1 too short to compare: {out}" in shown
     assert (tmp_path / "dirty.txt").read_text() == "whole\n"
 
 
 @pytest.mark.parametrize("best_fit", [False, True])
 def test_a_state_tells_the_first_step_that_read_a_document_of_an_item(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], best_fit: bool
+    built: Path, tmp_path: Path, says: Says, best_fit: bool
 ) -> None:
     stream = pipeline.ShardDataset(built).shuffle(seed=4).pack(256, best_fit=best_fit).batch(4)
-    for _ in zip(range(9), stream, strict=False):
-        pass
+    list(islice(stream, 9))
     (tmp_path / "run.json").write_text(json.dumps(stream.state_dict()))
     first: dict[str, int] = {}
     for step in reversed(range(9)):
         first |= {span["origin"]["id"]: step for row in stream.trace(step) for span in row["documents"]}
     records = [{"id": f"d{k}", "text": text} for k, text in enumerate(TEXTS)]
     quiz, run = write_jsonl(tmp_path / "quiz.jsonl", records), ["--state", tmp_path / "run.json", "--global-batch", 4]
-    items = items_of(capsys, built, "--items", quiz, *run)
+    items = items_of(says, built, "--items", quiz, *run)
     assert {id: item["first_step"] for id, item in items.items()} == {id: first.get(id) for id in items}
     assert 0 < len(first) < len(TEXTS)
-    assert main(["find", str(built), "--items", str(quiz), *map(str, run), "--most", "1"]) == 0
-    out = capsys.readouterr().out
+    out = says(0, "find", built, "--items", quiz, *run, "--most", "1").out
     assert out.count(", first read at step ") == len(first)
     assert out.count(", which the run has not read") == len(TEXTS) - len(first)
 
 
-def test_what_cannot_be_said_of_items_is_exit_status_2(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_said_of_items_is_exit_status_2(built: Path, tmp_path: Path, says: Says) -> None:
     quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"id": "same", "text": prose(1, 30)}] * 2)
     lines = write_jsonl(tmp_path / "lines.jsonl", [{"id": "a\nb", "text": prose(1, 30)}])
     ids, output = tmp_path / "ids.txt", tmp_path / "none" / "ids.txt"
@@ -510,10 +459,5 @@ def test_what_cannot_be_said_of_items_is_exit_status_2(
         (quiz, "--items", "--state", tmp_path / "none.json"): "none.json",
     }
     for arguments, message in cases.items():
-        try:
-            status = main(["find", str(built), *map(str, arguments)])
-        except SystemExit as end:
-            status = end.code  # type: ignore[assignment]
-        assert status == 2
-        assert message in capsys.readouterr().err
+        assert message in says(2, "find", built, *arguments).err
     assert not ids.exists()

@@ -111,14 +111,15 @@ def with_dictionary() -> bytes:
 WHOLE = parquet(pa.table({"text": [f"{n * 7919:x} is the text of {n}" for n in range(500)]}), row_group_size=100)
 TAR = tar_of({"a.jsonl": b'{"text": "a"}\n', "b.txt": b"b" * 2000})
 NOT_WHOLE = "not a whole parquet file"
+JSON, UTF8, OBJECT = "invalid JSON", "invalid UTF-8", "not a JSON object"
 BAD_LINES: list[tuple[bytes, str]] = [
-    (b'{"text": "cut', "invalid JSON"),
-    (b'{"text": "raw \0 byte"}', "invalid JSON"),
-    (b"[" * 100_000, "invalid JSON"),
-    (b'{"text": "\xe2\x82"}', "invalid UTF-8"),
-    (b'{"text": "\xed\xa0\x80"}', "invalid UTF-8"),
-    (b'["text"]', "not a JSON object"),
-    (b"null", "not a JSON object"),
+    (b'{"text": "cut', JSON),
+    (b'{"text": "raw \0 byte"}', JSON),
+    (b"[" * 100_000, JSON),
+    (b'{"text": "\xe2\x82"}', UTF8),
+    (b'{"text": "\xed\xa0\x80"}', UTF8),
+    (b'["text"]', OBJECT),
+    (b"null", OBJECT),
     (b'{"Text": "other name"}', "no field 'text'"),
     (b'{"text": null}', "'text' is null, not text"),
     (b'{"text": 1.5}', "'text' is a number, not text"),
@@ -138,7 +139,7 @@ GLUED = [
     b'{"text": "c"}',
     b'{"text": "d"}',
 ]
-IS_NUMBER = "'text' is a number, not text"
+IS_NUMBER, IF_WHOLE = "'text' is a number, not text", "is read if it is whole"
 
 FILES = [
     # Compressed streams.
@@ -182,24 +183,16 @@ FILES = [
     Broken("separators.jsonl", LINES.replace(b"{", b"\x1e{"), 2000),
     Broken("unmarked.jsonl", LINES.replace(b"}\n", b"}\x1e"), 2000),
     *(
-        Broken(
-            f"mended-{number}.jsonl", end.join(GLUED), ["a", "b", "c", "d"], [(2, "invalid JSON"), (4, "invalid UTF-8")]
-        )
+        Broken(f"mended-{number}.jsonl", end.join(GLUED), ["a", "b", "c", "d"], [(2, JSON), (4, UTF8)])
         for number, end in enumerate((b"\r", b"", b" ", b"\x1e", b"\r\r"))
     ),
-    Broken("torn.jsonl", b'{"text": "a"}{"text": "b\n{"text": "c"}', ["a", "c"], [(2, "invalid JSON")]),
-    Broken(
-        "tail.jsonl", b'{"text": "a"}}\n{"text": 1}{"text": "c"}', ["a", "c"], [(2, "invalid JSON"), (3, IS_NUMBER)]
-    ),
+    Broken("torn.jsonl", b'{"text": "a"}{"text": "b\n{"text": "c"}', ["a", "c"], [(2, JSON)]),
+    Broken("tail.jsonl", b'{"text": "a"}}\n{"text": 1}{"text": "c"}', ["a", "c"], [(2, JSON), (3, IS_NUMBER)]),
     # Arrays of objects.
     Broken("arrays.jsonl", b"[" + LINES[:-1].replace(b"\n", b",") + b"]\n", 2000),
     Broken("array-each.jsonl", b"[" + LINES[:-1].replace(b"\n", b"],\r\n[") + b"]", 2000),
-    Broken(
-        "array-nan.jsonl", b'[{"text": "a", "n": NaN}, {"text": "b]"}]\n[]', ["a", "b]"], [(3, "not a JSON object")]
-    ),
-    Broken(
-        "array-cut.jsonl", b'[{"text": 1}, {"text": "b"}] \n[[{}]]', ["b"], [(1, IS_NUMBER), (3, "not a JSON object")]
-    ),
+    Broken("array-nan.jsonl", b'[{"text": "a", "n": NaN}, {"text": "b]"}]\n[]', ["a", "b]"], [(3, OBJECT)]),
+    Broken("array-cut.jsonl", b'[{"text": 1}, {"text": "b"}] \n[[{}]]', ["b"], [(1, IS_NUMBER), (3, OBJECT)]),
     Broken(
         "array-glued.jsonl", b'[{"text": "a"}, {"text": "b"},][{"text": "c"}]\r[{"text": "d"}', ["a", "b", "c", "d"]
     ),
@@ -207,24 +200,22 @@ FILES = [
         "array-torn.jsonl",
         b'[{"text": x}, {"text": "b"},{"text": "c}, {"text": "d"}]',
         ["b", "d"],
-        [(1, "invalid JSON"), (3, "invalid JSON")],
+        [(1, JSON), (3, JSON)],
     ),
     Broken(
         "inner.jsonl",
         b'{"text": x, "parts": [{"text": "b"}, {"text": "c"}, {"te\n{"text": "d"}',
         ["d"],
-        [(1, "invalid JSON")],
+        [(1, JSON)],
     ),
     # Objects of several lines.
     Broken("spread.json", json.dumps({"text": "a", "id": "x"}, indent=2).encode(), ["a"]),
     Broken("spread-mac.json", json.dumps({"text": "a"}, indent=2).replace("\n", "\r").encode(), ["a"]),
     Broken("spread-two.json", b'{"text":\n"a"}\n\n{"text"\n: "b"}{"text": 7}', ["a", "b"], [(3, IS_NUMBER)]),
-    Broken(
-        "spread-cut.json", b'{\n"text": "a"\n}\n{\n"text": "b', error="JSON over several lines is read if it is whole"
-    ),
-    Broken("first-line.json", b'{"text": "a\n{"text": "b"}\n', ["b"], [(1, "invalid JSON")]),
-    Broken("spread.jsonl", b'{\n"text": "a"\n}\n', error="is read if it is whole and the file is named .json"),
-    Broken("spread-list.jsonl", b'[\n{"text": "a"}\n]\n', error="is read if it is whole and the file is named .json"),
+    Broken("spread-cut.json", b'{\n"text": "a"\n}\n{\n"text": "b', error=IF_WHOLE),
+    Broken("first-line.json", b'{"text": "a\n{"text": "b"}\n', ["b"], [(1, JSON)]),
+    Broken("spread.jsonl", b'{\n"text": "a"\n}\n', error=IF_WHOLE + " and the file is named .json"),
+    Broken("spread-list.jsonl", b'[\n{"text": "a"}\n]\n', error=IF_WHOLE + " and the file is named .json"),
     Broken("pair.jsonl", b'{"text": "good \\ud83d\\ude00", "title": "\\ud800"}', ["good \U0001f600"]),
     Broken("empty.jsonl", b""),
     Broken("empty.json", b""),
@@ -234,16 +225,16 @@ FILES = [
         "elements.json",
         b'[{"text": "a"}, 7, {"text": "\\ud800"}, {"text": "b"}]',
         ["a", "b"],
-        [(2, "not a JSON object"), (3, "lone surrogate")],
+        [(2, OBJECT), (3, "lone surrogate")],
     ),
     # Text.
-    Broken("latin.txt", b"caf\xe9", bad=[(1, "invalid UTF-8")]),
+    Broken("latin.txt", b"caf\xe9", bad=[(1, UTF8)]),
     Broken("zeros.txt", b"\0" * 9, bad=[(1, BINARY)]),
     Broken("zeros-between.txt", b"a \0 b" * 9, bad=[(1, BINARY)]),
     Broken("paper.txt", b"%PDF-1.7\n", bad=[(1, BINARY)]),
     Broken("zip.jsonl", b"PK\3\4", error="binary data, not text: it begins as a zip archive does"),
     *(
-        Broken(f"{form}-{number}.txt", (text * 40).encode(form), bad=[(1, "invalid UTF-8")])
+        Broken(f"{form}-{number}.txt", (text * 40).encode(form), bad=[(1, UTF8)])
         for form in ("utf-16", "utf-16-le", "utf-16-be")
         for number, text in enumerate(("Plain English words.\n", "Слова по-русски, и не одно.\n"))
     ),
@@ -270,7 +261,7 @@ FILES = [
         "bytes.parquet",
         parquet(pa.table({"text": pa.array([b"a", b"\xff", b"b"]).view(pa.string())})),
         ["a", "b"],
-        [(2, "invalid UTF-8")],
+        [(2, UTF8)],
     ),
     Broken("null.parquet", parquet(pa.table({"text": ["a", None]})), ["a"], [(2, "'text' is null, not text")]),
     Broken("no-rows.parquet", parquet(pa.table({"text": pa.array([], pa.string())}))),

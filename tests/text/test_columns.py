@@ -169,11 +169,10 @@ def damage(path: Path, start: int, size: int) -> None:
 def test_only_named_columns_of_row_groups_that_may_match_are_read(tmp_path: Path) -> None:
     """Everything else is overwritten: reading any of it would fail by its checksum."""
     path = tmp_path / "big.parquet"
-    count = 4000
     columns = {
-        "text": [f"Some text of document {k}." for k in range(count)],
-        "int_score": [k // 1000 for k in range(count)],
-        "blob": [f"{k:064x}" for k in range(count)],
+        "text": [f"Some text of document {k}." for k in range(4000)],
+        "int_score": [k // 1000 for k in range(4000)],
+        "blob": [f"{k:064x}" for k in range(4000)],
     }
     pq.write_table(pa.table(columns), path, row_group_size=500, write_page_checksum=True, use_dictionary=False)
     metadata = pq.read_metadata(path)

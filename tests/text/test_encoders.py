@@ -165,9 +165,7 @@ def encoded_by(trained: Tokenizer, encode: Encode) -> Tokenizer:
     return Tokenizer(trained.definition, "t", trained.roles, encoder=FAST, encoders={FAST: lambda _: encode})
 
 
-def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(
-    trained: Tokenizer,
-) -> None:
+def test_a_text_that_a_fast_encoder_gives_up_on_goes_to_the_definition(trained: Tokenizer) -> None:
     def give_up(text: str) -> bytes:
         raise RuntimeError("match limit")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -200,8 +201,7 @@ def test_a_first_batch_of_many_files_asks_for_the_beginning_of_each(hub: InputSe
 
 
 def test_the_ranks_of_a_machine_ask_once_for_the_files_of_a_commit(hub: InputServer, tmp_path: Path) -> None:
-    for number in range(2_500):
-        hub.files[f"data/part-{number:05}.jsonl"] = b'{"text": "x"}\n'
+    hub.files |= {f"data/part-{number:05}.jsonl": b'{"text": "x"}\n' for number in range(2_500)}
     found = [find_inputs("hf://datasets/org/name", requests=QUICK) for _ in range(8)]
     assert [len(files) for files in found] == [2_500] * 8
     assert hub.count("/api/") == 8 + 3
@@ -250,9 +250,8 @@ def test_a_file_that_the_hub_no_longer_has_is_named(hub: InputServer, tmp_path: 
     fill(hub, tmp_path)
     file = find_inputs("hf://datasets/org/name:sample:test", requests=QUICK)[0]
     hub.faults = ["418"] * 9
-    with pytest.raises(
-        StorageError, match=rf"held/a.jsonl: the hub says: 418 .*; look at {hub.root}/datasets/org/name$"
-    ):
+    said = rf"held/a.jsonl: the hub says: 418 .*; look at {hub.root}/datasets/org/name$"
+    with pytest.raises(StorageError, match=said):
         texts_of(file)
     hub.faults = []
     del hub.files[file.name]
@@ -282,14 +281,14 @@ def test_a_build_goes_on_with_its_commit_where_the_branch_has_moved_since(
 
 
 def test_without_a_card_the_names_of_files_tell_the_splits() -> None:
-    def splits(*names: str) -> dict[str, list[str]]:
-        files = [HubFile(name, 1, "0", "") for name in names]
-        return {split: [file.path for file in found] for split, found in splits_by_name(files).items()}
-
     sharded = [f"data/train-0000{number}-of-00002-ab.parquet" for number in range(2)]
-    dev = "data/dev-00000-of-00001.parquet"
-    assert splits(*sharded, dev, "other.jsonl") == {"train": sharded, "dev": [dev]}
-    assert splits("a/train/x.jsonl", "a/test/x.jsonl") == {"train": ["a/train/x.jsonl"], "test": ["a/test/x.jsonl"]}
-    mine = {"validation": ["my_valid_0.jsonl"], "train": ["my-train.jsonl"]}
-    assert splits("my_valid_0.jsonl", "my-train.jsonl") == mine
-    assert splits("x.jsonl", "y/z.jsonl", "contest.jsonl") == {"train": ["x.jsonl", "y/z.jsonl", "contest.jsonl"]}
+    for expected in (
+        {"train": sharded, "dev": ["data/dev-00000-of-00001.parquet"]},
+        {"train": ["a/train/x.jsonl"], "test": ["a/test/x.jsonl"]},
+        {"validation": ["my_valid_0.jsonl"], "train": ["my-train.jsonl"]},
+        {"train": ["x.jsonl", "y/z.jsonl", "contest.jsonl"]},
+    ):
+        others = ["other.jsonl"] * ("dev" in expected)  # a file that tells no split, next to files that do
+        files = [HubFile(name, 1, "0", "") for name in [*chain(*expected.values()), *others]]
+        found = {split: [file.path for file in some] for split, some in splits_by_name(files).items()}
+        assert found == expected

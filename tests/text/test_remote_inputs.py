@@ -125,8 +125,7 @@ def test_what_a_web_server_lacks_or_cannot_do_is_said(server: InputServer) -> No
 
 
 def test_braces_name_many_objects_of_a_web_server(server: InputServer) -> None:
-    for number in range(12):
-        server.files[f"part-{number:02}.jsonl"] = b'{"text": "x"}\n'
+    server.files |= {f"part-{number:02}.jsonl": b'{"text": "x"}\n' for number in range(12)}
     files = find_inputs("web=" + server.url("part-{00..11}.jsonl"), requests=QUICK)
     assert [(file.source, file.name) for file in files] == [("web", f"part-{n:02}.jsonl") for n in range(12)]
 
@@ -211,8 +210,7 @@ def test_one_wrong_footer_leaves_the_order_as_it_is(tmp_path: Path, server: Inpu
     server.files[path.name] = path.read_bytes()
 
     def make(source: Any) -> pipeline.Stream:
-        data = pipeline.TextDataset(source, tokenizer="bytes", epochs=1)
-        return data.shuffle(seed=3, lanes=32).pack(64).batch(32)
+        return pipeline.TextDataset(source, "bytes", epochs=1).shuffle(seed=3, lanes=32).pack(64).batch(32)
 
     remote = make(server.url(path.name))
     server.faults = ["wrong"]

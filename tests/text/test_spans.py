@@ -13,16 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.text.document import Document
 from pipeline.text.readers.byte_stream import is_compressed
-from pipeline.text.readers.document_reader import (
-    Document,
-    DocumentReader,
-    FileSpan,
-    InputFile,
-    fingerprint,
-    made_id,
-    split_file,
-)
+from pipeline.text.readers.document_reader import DocumentReader, FileSpan, InputFile, fingerprint, made_id, split_file
 from tests.helpers.format_samples import FORMATS, PAIRS, as_jsonl, write_parquet
 
 # Hashes and progress.
@@ -90,32 +83,27 @@ def read_by_spans(path: Path, unit: int) -> tuple[list[tuple[Any, ...]], list[Fi
 
 def check_spans(path: Path, unit: int) -> list[FileSpan]:
     whole = DocumentReader(InputFile(path, "F"))
-    expected = [
-        (r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole
-    ]  # fmt: skip
+    expected = [(r.line, r.text, r.id) if isinstance(r, Document) else (r.line, r.reason, r.byte) for r in whole]  # type: ignore[attr-defined]
     found, spans = read_by_spans(path, unit)
     assert found == expected
     return spans
 
 
-JSON_LINES = st.lists(
-    st.sampled_from(
-        [
-            b"",
-            b"  ",
-            b"\r",
-            b'{"text":"a"}',
-            b'{"text":"\xc3\xa9","id":1}',
-            b'{"text":"bcd"}\r',
-            b"bad",
-            b'{"text":"\xff"}',
-        ]
-    )
-)
+LINES = [
+    b"",
+    b"  ",
+    b"\r",
+    b'{"text":"a"}',
+    b'{"text":"\xc3\xa9","id":1}',
+    b'{"text":"bcd"}\r',
+    b"bad",
+    b'{"text":"\xff"}',
+]
+PARTS = [b"a", b"bc\r", b" ", b"\n", b"\n\n", b"<|x|>", b"<|", b"|>", b"\xc3\xa9", b"\xff", b"d" * 30]
 
 
 @settings(deadline=None, max_examples=150)
-@given(JSON_LINES, st.booleans(), st.booleans(), st.integers(1, 60))
+@given(st.lists(st.sampled_from(LINES)), st.booleans(), st.booleans(), st.integers(1, 60))
 def test_spans_of_json_lines_hold_each_line_once(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], mark: bool, closed: bool, unit: int
 ) -> None:
@@ -127,9 +115,7 @@ def test_spans_of_json_lines_hold_each_line_once(
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.lists(
-        st.sampled_from([b"a", b"bc\r", b" ", b"\n", b"\n\n", b"<|x|>", b"<|", b"|>", b"\xc3\xa9", b"\xff", b"d" * 30])
-    ),
+    st.lists(st.sampled_from(PARTS)),
     st.sampled_from(["lines", "paragraphs", "separator=<|x|>", "separator=\n|>", "separator=aa"]),
     st.booleans(),
     st.integers(8, 60),
@@ -170,13 +156,10 @@ def test_a_row_group_is_read_page_by_page(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_cut_is_one_span(tmp_path: Path) -> None:
-    for name in ("x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv", "x.csv.gz"):
+    names = ["x.JSONL.GZ", "x.jsonl.zst", "x.json", "x.csv", "x.csv.gz"]
+    for name in names:
         (tmp_path / name).write_bytes(FORMATS[name](PAIRS))
-        assert split_file(tmp_path / name, 10) == [FileSpan(0, None)]
     (tmp_path / "a.txt").write_bytes(b"x" * 100)
     (tmp_path / "packed-by-content.jsonl").write_bytes(gzip.compress(as_jsonl(PAIRS)))
-    assert (
-        split_file(tmp_path / "a.txt", 10)
-        == split_file(tmp_path / "packed-by-content.jsonl", 10)
-        == [FileSpan(0, None)]
-    )
+    for name in (*names, "a.txt", "packed-by-content.jsonl"):
+        assert split_file(tmp_path / name, 10) == [FileSpan(0, None)]

@@ -94,11 +94,9 @@ def test_plain_files_are_read_in_any_place_without_what_comes_before(tmp_path: P
     found = [spelled(row) for batch in stream for row in batch["input_ids"]]
     assert Counter(found) == Counter(texts)
     assert stream.stats()["bytes_read"] < 1.3 * file.stat().st_size
-    state: dict[str, Any] = {}
-    for _ in islice(stream, 375):
-        state = stream.state_dict()
+    list(islice(stream, 375))
     resumed = make_stream()
-    resumed.load_state_dict(state)
+    resumed.load_state_dict(stream.state_dict())
     assert [spelled(row) for batch in resumed for row in batch["input_ids"]] == found[1500:]
     assert resumed.stats()["bytes_read"] < 0.7 * file.stat().st_size
 
@@ -190,9 +188,7 @@ def test_a_lane_far_ahead_of_the_others_makes_nobody_lose_or_repeat(tmp_path: Pa
     assert found == Counter(text for n in range(3) for text in make_texts(150, n))
 
 
-def test_unknown_files_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"missing\.jsonl"):
-        pipeline.TextDataset(tmp_path / "missing.jsonl", "bytes")
+def test_no_files_are_refused() -> None:
     with pytest.raises(InputError, match="no files were given"):
         pipeline.TextDataset([], "bytes")
 

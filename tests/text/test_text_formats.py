@@ -12,7 +12,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,11 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.builder.limits import Limits
-from pipeline.cli.main import run_command
 from pipeline.errors import BuildError, ConfigError, InputError, StateError
 from pipeline.text.document import BINARY, Unselected
 from pipeline.text.fields import parse_fields
 from pipeline.text.readers.document_reader import BadRecord, Document, DocumentReader, InputFile
-from tests.helpers.builds import run
+from tests.helpers.builds import rejected, run_plain
 from tests.helpers.commands import Says
 from tests.helpers.format_samples import tar_of, warc_record
 from tests.helpers.input_server import running_inputs
@@ -48,8 +47,7 @@ def streamed(file: Path, format: str, **options: Any) -> list[tuple[str, str]]:
     """Return id and text of each document of an epoch, in order."""
     seen: list[tuple[str, str]] = []
     stream = pipeline.TextDataset(file, "bytes", epochs=1, format=format, **options)
-    for _ in stream.filter(lambda record: seen.append((record.id, record.text)) is None, name="seen").documents():
-        pass
+    list(stream.filter(lambda record: seen.append((record.id, record.text)) is None, name="seen").documents())
     return seen
 
 
@@ -81,15 +79,10 @@ def test_documents_are_lines_paragraphs_or_what_stands_between_separators(
 def test_binary_data_are_no_text(tmp_path: Path, format: str) -> None:
     data = JOIN[format](["one", "t\0wo", "three", "caf\xe9"]).encode("latin-1")
     (tmp_path / "x.txt").write_bytes(data)
-    bad = [
-        each
-        for each in DocumentReader(InputFile(tmp_path / "x.txt", "x.txt", forced_format=format))
-        if isinstance(each, BadRecord)
-    ]
-    assert [(each.reason, each.byte) for each in bad] == [
-        (BINARY, data.index(b"t\0")),
-        ("invalid UTF-8", data.index(b"caf")),
-    ]
+    file = InputFile(tmp_path / "x.txt", "x.txt", forced_format=format)
+    bad = [each for each in DocumentReader(file) if isinstance(each, BadRecord)]
+    wanted = [(BINARY, data.index(b"t\0")), ("invalid UTF-8", data.index(b"caf"))]
+    assert [(each.reason, each.byte) for each in bad] == wanted
     assert (bad[0].detail, bad[1].detail[:22]) == ("a NUL at byte 1", "byte 3 of the document")
     assert [text for _, text in streamed(tmp_path / "x.txt", format, on_error="records")] == ["one", "three"]
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(tar_of({"x.txt": data})))
@@ -146,17 +139,12 @@ def test_a_file_that_is_cut_gives_each_document_once_with_its_line(tmp_path: Pat
     (tmp_path / "x.txt").write_bytes(data.encode())
     (tmp_path / "x.txt.gz").write_bytes(gzip.compress(data.encode()))
     found = []
+    limits = Limits(unit_bytes=700, smallest_unit_bytes=700)
+    drop = pipeline.transform(lambda document: pipeline.Drop("all"), version="1")
     for name in ("x.txt", "x.txt.gz"):
-        run(
-            tmp_path / name,
-            tmp_path / name[2:],
-            limits=Limits(unit_bytes=700, smallest_unit_bytes=700),
-            transforms=[pipeline.transform(lambda document: pipeline.Drop("all"), version="1")],
-            keep_rejected=True,
-            **{"format": format, "rules": (), "language": (), "tokenizer": "bytes"},
-        )
-        rejected = [json.loads(line) for line in (tmp_path / name[2:] / "rejected.jsonl").read_text().splitlines()]
-        found.append([(each["id"].rpartition(":")[2], each["line"], each["text"]) for each in rejected])
+        out = tmp_path / name[2:]
+        run_plain(tmp_path / name, out, limits=limits, transforms=[drop], keep_rejected=True, format=format)
+        found.append([(each["id"].rpartition(":")[2], each["line"], each["text"]) for each in rejected(out)])
     lines = [(str(data[: data.index(text)].count("\n") + 1), text.replace("\r\n", "\n")) for text in texts]
     assert [(id, text) for id, _, text in found[0]] == lines
     assert found[0] == found[1]
@@ -182,14 +170,7 @@ def test_lanes_share_a_file_and_resume_exactly(tmp_path: Path, format: str, endi
 
     with pytest.raises(StateError, match="data"):
         pipeline.TextDataset(file, "bytes", format="lines").pack(32).batch(4).load_state_dict(packed().state_dict())
-    whole = [batch["input_ids"].tolist() for batch in islice(packed(), 80)]
-    for at in (1, 37):
-        stream = packed()
-        for _ in islice(stream, at):
-            pass
-        again = packed()
-        again.load_state_dict(json.loads(json.dumps(stream.state_dict())))
-        assert [batch["input_ids"].tolist() for batch in islice(again, 80 - at)] == whole[at:]
+    pipeline.assert_resumes(packed, items=2)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +197,7 @@ def test_one_long_document_is_said_once_and_names_the_formats(tmp_path: Path) ->
     with pytest.warns(UserWarning, match=r"a\.txt: one document of about 11 MB, .* 1 more .*--format lines") as said:
         pipeline.TextDataset(tmp_path, "bytes")
     with pytest.warns(UserWarning, match="--format paragraphs") as built:
-        run([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "o", tokenizer="bytes", max_tokens=0)
+        run_plain([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "o", max_tokens=0)
     assert len(said) == len(built) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -228,10 +209,10 @@ def test_texts_and_try_rules_take_the_same_formats(tmp_path: Path, says: Says) -
 
     (tmp_path / "x.txt").write_text("one\ntwo\n\nthree\n")
     output = tmp_path / "o.parquet"
-    assert run_command("texts", [str(tmp_path / "x.txt"), "--output", str(output), "--format", "paragraphs"]) == 0
+    says(0, "texts", tmp_path / "x.txt", "--output", output, "--format", "paragraphs")
     assert pq.read_table(output)["text"].to_pylist() == ["one\ntwo", "three"]
-    assert "judged 3 of 3 documents read: 0 kept" in says(0, "try-rules", tmp_path / "x.txt", "--format", "lines").out
-    assert "did you mean 'lines'" in says(2, "texts", tmp_path / "x.txt", "--output", output, "--format", "line").err
+    says(0, "try-rules", tmp_path / "x.txt", "--format", "lines", shows="judged 3 of 3 documents read: 0 kept")
+    says(2, "texts", tmp_path / "x.txt", "--output", output, "--format", "line", shows="did you mean 'lines'")
 
 
 def test_a_build_that_keeps_nothing_says_what_dropped_it(tmp_path: Path, says: Says) -> None:
@@ -251,16 +232,15 @@ def test_remote_files_are_cut_and_give_each_document_once(tmp_path: Path) -> Non
         url = server.url("x.txt")
         stream = pipeline.TextDataset(url, "bytes", format=format, epochs=1).shuffle(seed=1, lanes=8)
         assert Counter(spelled(item["input_ids"]) for item in stream.documents()) == Counter(texts)
-        options: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False}
         small = Limits(unit_bytes=40_000, smallest_unit_bytes=40_000)
-        manifest = run(url, tmp_path / "o", format=format, limits=small, **options)
+        manifest = run_plain(url, tmp_path / "o", format=format, limits=small, dedup=False)
         assert manifest.counts["kept"] == len(texts)
 
 
 # CSV and TSV: which characters stand between and around fields, how lines end, and rows that are not closed.
 
 
-PLAIN: dict[str, Any] = {"tokenizer": "bytes", "language": (), "rules": (), "dedup": False, "val_fraction": 0}
+build = partial(run_plain, dedup=False)
 
 
 def read(path: Path, data: str | bytes, format: str = "") -> list[str | BadRecord]:
@@ -315,7 +295,7 @@ def test_builds_and_streams_read_the_same_rows(tmp_path: Path) -> None:
     format = "csv,delimiter=;,quote='"
     stream = pipeline.TextDataset(tmp_path / "x.csv", "bytes", epochs=1, format=format).documents()
     assert [spelled(item["input_ids"]) for item in stream] == ["a,b", "c;d"]
-    built = run(tmp_path / "x.csv", tmp_path / "o", format=format, **PLAIN)
+    built = build(tmp_path / "x.csv", tmp_path / "o", format=format)
     assert (built.counts["kept"], built.recipe["settings"]["format"]) == (2, format)
 
 
@@ -371,8 +351,8 @@ def test_a_quote_that_is_not_closed_counts_as_all_its_lines(tmp_path: Path) -> N
     assert (bad.line, bad.count) == (7, 95)
     assert "lines 7 to 101" in bad.detail
     with pytest.raises(BuildError, match=r"more than 94 bad records.* x\.csv: line 7: .*lines 7 to 101"):
-        run(tmp_path / "x.csv", tmp_path / "a", max_errors=94, **PLAIN)
-    assert run(tmp_path / "x.csv", tmp_path / "b", max_errors=0.95, **PLAIN).counts["bad"] == {"invalid CSV": 95}
+        build(tmp_path / "x.csv", tmp_path / "a", max_errors=94)
+    assert build(tmp_path / "x.csv", tmp_path / "b", max_errors=0.95).counts["bad"] == {"invalid CSV": 95}
     stream = pipeline.TextDataset(tmp_path / "x.csv", "bytes", epochs=1, on_error="records").documents()
     assert len(list(stream)) == 5
     assert stream.stats()["bad_records"] == 95
@@ -380,10 +360,8 @@ def test_a_quote_that_is_not_closed_counts_as_all_its_lines(tmp_path: Path) -> N
 
 def test_a_command_counts_the_lines_of_a_bad_row(tmp_path: Path, says: Says) -> None:
     (tmp_path / "x.csv").write_text('text\na\n"b\nc\n')
-    assert (
-        "2 bad records; the first, x.csv, line 3: invalid CSV"
-        in says(0, "texts", tmp_path / "x.csv", "--output", tmp_path / "o.parquet").err
-    )
+    shown = "2 bad records; the first, x.csv, line 3: invalid CSV"
+    says(0, "texts", tmp_path / "x.csv", "--output", tmp_path / "o.parquet", shows=shown)
 
 
 def test_fields_of_csv_are_of_the_types_asked_for(tmp_path: Path) -> None:
@@ -418,7 +396,7 @@ def test_a_header_and_a_mark_amid_joined_files_are_no_text(tmp_path: Path) -> No
     part = '\ufeffid,text\n1,a\n2,"b\n\ufeffc"\n'
     header = Unselected("x.csv", 5, 1, "", "row equal to the header")
     assert read(tmp_path / "x.csv", part * 2) == ["a", "b\nc", header, "a", "b\nc"]
-    assert run(tmp_path / "x.csv", tmp_path / "out", **PLAIN).counts["dropped"] == {"row equal to the header": 1}
+    assert build(tmp_path / "x.csv", tmp_path / "out").counts["dropped"] == {"row equal to the header": 1}
     assert read(tmp_path / "y.csv", "text\na\n\ufeffb\n") == ["a", "b"]
 
 

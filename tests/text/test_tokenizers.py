@@ -60,14 +60,9 @@ def test_training_twice_gives_the_same_bytes_on_any_number_of_threads(trained: T
         "print(train_tokenizer(CORPUS, 500).sha256)"
     )
     for setting in ({"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "1"}, {"RAYON_NUM_THREADS": "3"}):
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            env={**os.environ, **setting},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command = [sys.executable, "-c", code]
+        environment = {**os.environ, **setting}
+        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
         assert run.stdout.strip() == trained.sha256
 
 
@@ -175,18 +170,20 @@ def test_a_letter_cannot_end_documents(trained: Tokenizer, tmp_path: Path) -> No
 
 def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "bad.json").write_text('{"a": 1}')
-    (tmp_path / "o200k.tiktoken").write_text("IQ== 0\nIg== 1\n")
-    (tmp_path / "x.model").write_bytes(b"\xff\xfe")
+    for name, data in {
+        "bad.json": b'{"a": 1}',
+        "o200k.tiktoken": b"IQ== 0\nIg== 1\n",
+        "x.model": b"\xff\xfe",
+        "tekken.json": b"{}",
+        "latin.json": b"caf\xe9",
+        "config/tokenizer_config.json": b"{",
+        "list/special_tokens_map.json": b"[1]",
+        "end/special_tokens_map.json": b'{"eos_token": ["</s>"]}',
+        "merges.txt": b"#version: 0.2",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "tekken.json").write_text("{}")
-    (tmp_path / "latin.json").write_bytes(b"caf\xe9")
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "tokenizer_config.json").write_text("{")
-    for name, said in (("list", "[1]"), ("end", '{"eos_token": ["</s>"]}')):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "special_tokens_map.json").write_text(said)
-    (tmp_path / "merges.txt").write_text("#version: 0.2")
 
     class Slow:
         special_tokens_map: ClassVar[dict[str, str]] = {}
@@ -196,10 +193,7 @@ def test_what_is_no_tokenizer_is_refused_with_the_cure(tmp_path: Path, monkeypat
 
     for spec, message in (
         (Slow(), "slow: Slow has no tokenizer.json; convert it, or choose another"),
-        (
-            object(),
-            "must be a name, a path, or a loaded tokenizer of transformers, tokenizers or tiktoken, got object$",
-        ),
+        (object(), "a name, a path, or a loaded tokenizer of transformers, tokenizers or tiktoken, got object$"),
         (tmp_path / "bad.json", "not a tokenizer.json"),
         (tmp_path / "empty", "no vocabulary in an empty folder"),
         (tmp_path / "gone.json", "no such file"),
@@ -300,9 +294,8 @@ def test_a_folder_of_which_files_are_missing_is_refused(
         load_tokenizer(tmp_path / "class")
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*other ids than sentencepiece"
-)  # by a Unigram model, of text that spells its pieces
+# A Unigram model warns of text that spells its pieces.
+@pytest.mark.filterwarnings("ignore:.*other ids than sentencepiece")
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize(
     "settings",
@@ -330,9 +323,7 @@ def test_a_sentencepiece_model_gives_its_ids(kind: str, settings: dict[str, Any]
     assert load_tokenizer(tmp_path / "saved").encode(CORPUS[3]).tolist() == judge.encode(CORPUS[3])
 
 
-def test_a_sentencepiece_model_whose_normalizer_differs_warns(
-    tmp_path: Path,
-) -> None:
+def test_a_sentencepiece_model_whose_normalizer_differs_warns(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece")
     for kind in ("word", "char"):
         with pytest.raises(ConfigError, match=rf"{kind}.model: a model of words or characters; only BPE and Unigram"):
@@ -401,10 +392,8 @@ def test_dropout_and_truncation_of_a_definition_do_not_touch_the_ids(trained: To
 
 def test_loading_and_the_bytes_tokenizer_stay_light() -> None:
     heavy = ("tokenizers", "torch", "transformers", "pyarrow")
-    code = (
-        "import sys; from pipeline.text.tokens.tokenizer import load_tokenizer; load_tokenizer('bytes').encode('x');"
-        f"print([m for m in {heavy} if m in sys.modules])"
-    )
+    code = "import sys; from pipeline.text.tokens.tokenizer import load_tokenizer; load_tokenizer('bytes').encode('x');"
+    code += f"print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -46,10 +46,8 @@ def page(body: bytes, **headers: str) -> bytes:
 def read(path: Path, records: bytes, **options: Any) -> list[Any]:
     """Return the text of each document, and the reason of each record that gives none."""
     path.write_bytes(records)
-    return [
-        record.text if isinstance(record, Document) else record.reason
-        for record in DocumentReader(path, **options)
-    ]  # fmt: skip
+    found = DocumentReader(path, **options)
+    return [record.text if isinstance(record, Document) else record.reason for record in found]  # type: ignore[union-attr]
 
 
 # Bodies.
@@ -170,44 +168,30 @@ def test_a_page_without_a_head_is_read_from_responses_and_resources(tmp_path: Pa
 
 def test_records_that_hold_no_page_are_counted_by_type(tmp_path: Path) -> None:
     good = html(SENTENCE).encode()
-    records = [
-        warc_record("warcinfo", b"software: x"),
-        warc_record("request", b"GET / HTTP/1.1"),
-        page(good),
-        warc_record("metadata", b"fetchTimeMs: 3"),
-        warc_record("revisit", http_page(b"")),
-        page(b"%PDF-1.7 ...", kind="application/pdf"),
-        page(b"%PDF-1.7 ...", kind="text/html"),
-        page(b"<?xml version='1.0'?><rss><item>News</item></rss>", kind="application/rss+xml"),
-        page(b"plain text", kind="text/plain"),
-        page(good, kind="nonsense, as servers send it; x"),
-        page(good, status="404 Not Found"),
-        page(b"<html><body> </body></html>"),
-        page(b""),
-        warc_record("continuation", good),
-        page(good, kind=""),  # no type, but it begins as HTML does
-        page(good.replace(b"<!DOCTYPE html>", b"<?xml version='1.0'?>"), kind="application/xhtml+xml"),
-        warc_record("response", http_page(good, kind="text/html"), WARC_Identified_Payload_Type="application/zip"),
-        warc_record("conversion", b" as it is \n"),
-        warc_record("conversion", b"not \xff UTF-8"),
-    ]
-    assert read(tmp_path / "a.warc.gz", as_members(records)) == [
-        SENTENCE,
-        "page of application/pdf",
-        "page of application/pdf",
-        "page of application/rss+xml",
-        "page of text/plain",
-        "page of an unknown type",
-        "page of status 404",
-        "page without text",
-        "page without text",
-        "record of another type",
-        SENTENCE,
-        SENTENCE,
-        "page of application/zip",
-        " as it is \n",
-        "invalid UTF-8",
-    ]
+    xhtml = good.replace(b"<!DOCTYPE html>", b"<?xml version='1.0'?>")
+    zipped = warc_record("response", http_page(good, kind="text/html"), WARC_Identified_Payload_Type="application/zip")
+    found = {
+        warc_record("warcinfo", b"software: x"): None,
+        warc_record("request", b"GET / HTTP/1.1"): None,
+        page(good): SENTENCE,
+        warc_record("metadata", b"fetchTimeMs: 3"): None,
+        warc_record("revisit", http_page(b"")): None,
+        page(b"%PDF-1.7 ...", kind="application/pdf"): "page of application/pdf",
+        page(b"%PDF-1.7 ...", kind="text/html"): "page of application/pdf",
+        page(b"<?xml version='1.0'?><rss>News</rss>", kind="application/rss+xml"): "page of application/rss+xml",
+        page(b"plain text", kind="text/plain"): "page of text/plain",
+        page(good, kind="nonsense, as servers send it; x"): "page of an unknown type",
+        page(good, status="404 Not Found"): "page of status 404",
+        page(b"<html><body> </body></html>"): "page without text",
+        page(b""): "page without text",
+        warc_record("continuation", good): "record of another type",
+        page(good, kind=""): SENTENCE,  # no type, but it begins as HTML does
+        page(xhtml, kind="application/xhtml+xml"): SENTENCE,
+        zipped: "page of application/zip",
+        warc_record("conversion", b" as it is \n"): " as it is \n",
+        warc_record("conversion", b"not \xff UTF-8"): "invalid UTF-8",
+    }
+    assert read(tmp_path / "a.warc.gz", as_members([*found])) == [said for said in found.values() if said]
     manifest = run_plain(tmp_path / "a.warc.gz", tmp_path / "out")
     assert manifest.counts["dropped"]["page of application/pdf"] == 2
     assert manifest.counts["bad"] == {"invalid UTF-8": 1}
@@ -284,11 +268,8 @@ def test_a_record_is_whole_where_its_stated_length_is_too_small(tmp_path: Path, 
     length = b"Content-Length: 27\r\n"
     wrong = SIX[2].replace(length, b"" if stated is None else b"Content-Length: %b\r\n" % stated)
     records = [*SIX[:2], wrong, *SIX[3:5], wrong.replace(b"Text 2", b"Text 5")]
-    for name, data in (
-        ("a.warc", b"".join(records)),
-        ("a.warc.gz", as_members(records)),
-        ("b.warc.gz", as_gzip(b"".join(records))),
-    ):
+    files = {"a.warc": b"".join(records), "a.warc.gz": as_members(records), "b.warc.gz": as_gzip(b"".join(records))}
+    for name, data in files.items():
         assert read(tmp_path / name, data) == [f"Text {n}.\r\n\r\nIts end is here." for n in range(6)]
 
 

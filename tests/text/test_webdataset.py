@@ -52,8 +52,7 @@ def documents(path: Path | str, **options: Any) -> list[Any]:
     """Return the records that a stream of texts reads of a file."""
     seen: list[Any] = []
     stream = pipeline.TextDataset(str(path), "bytes", epochs=1, format="webdataset", **options)
-    for _ in stream.filter(lambda record: seen.append(record) or True, name="see").documents():
-        pass
+    list(stream.filter(lambda record: seen.append(record) or True, name="see").documents())
     return seen
 
 
@@ -67,11 +66,11 @@ def test_samples_have_the_keys_and_fields_of_webdataset(
     members = {f"{key}.{field}": data.draw(VALUES[field]) for key, fields in samples.items() for field in fields}
     path.write_bytes(tar_of({**members, "z.txt": b"last"}))
     expected = {}
-    for sample in webdataset.WebDataset(str(path), shardshuffle=False).decode():
-        if "txt" in sample:
-            expected[sample["__key__"]] = (sample["txt"], sample.get("cls"), sample.get("en.txt"))
-    fields = ("cls:int", "en.txt:str", "__key__:str")
-    read = documents(path, text_key="txt", fields=fields, on_error="records")
+    samples = webdataset.WebDataset(str(path), shardshuffle=False).decode()
+    expected = {
+        each["__key__"]: (each["txt"], each.get("cls"), each.get("en.txt")) for each in samples if "txt" in each
+    }
+    read = documents(path, text_key="txt", fields=("cls:int", "en.txt:str", "__key__:str"), on_error="records")
     found = {each.id: (each.text, each.metadata["cls"], each.metadata["en.txt"]) for each in read}
     assert found == expected
     assert all(each.metadata["__key__"] == each.id for each in read)
@@ -82,10 +81,8 @@ def test_the_text_is_the_txt_member_or_a_field_of_the_json_member(tmp_path: Path
     inner = {"text": "of the json", "url": "u", "id": "inner", "deep": {"url": "v"}}
     members = {"1.txt": b"of the txt", "1.json": json.dumps(inner).encode(), "2.json": json.dumps(inner).encode()}
     path.write_bytes(tar_of(members))
-    assert [(each.id, each.text, each.line) for each in documents(path)] == [
-        ("1", "of the txt", 1),
-        ("2", "of the json", 2),
-    ]
+    found = [(each.id, each.text, each.line) for each in documents(path)]
+    assert found == [("1", "of the txt", 1), ("2", "of the json", 2)]
     [first, _] = documents(path, text_key="json.text", id_key="json.id", fields=("url:str", "deep.url:str"))
     assert (first.id, first.text, first.metadata) == ("inner", "of the json", {"url": "u", "deep.url": "v"})
 
