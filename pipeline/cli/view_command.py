@@ -53,9 +53,4 @@ def run(
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    flags=FLAGS,
-    description=DESCRIPTION,
-    brief="DATASET --state FILE --step N --global-batch N",
-)
+COMMAND = Command(run=run, flags=FLAGS, description=DESCRIPTION, brief="DATASET --state FILE --step N --global-batch N")
