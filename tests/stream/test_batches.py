@@ -71,7 +71,7 @@ def test_each_key_of_a_batch_is_declared_and_has_a_type(tmp_path: Path) -> None:
         data.pack(8, shift="divisors").batch(2),
         data.documents().batch(2),
         pipeline.mix({"all": data}, {"all": 1}, stopping_strategy="first_exhausted").pack(8, source=True).batch(2),
-        pipeline.ShardDataset(named, epochs=1).pack(8, boundaries=True, source=True).batch(2),
+        pipeline.ShardDataset(named, epochs=1).pack(8, boundaries=True, source=True, document_ids=True).batch(2),
     ]
     given = {key for stream in streams for batch in stream for key in batch}
     typed = pipeline.PackedBatch.__annotations__ | pipeline.DocumentBatch.__annotations__
