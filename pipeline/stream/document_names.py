@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..integers import as_integer
 
 
 def document_names(documents: Any) -> list[str]:
@@ -19,15 +20,16 @@ def document_names(documents: Any) -> list[str]:
     """
     if isinstance(documents, str | os.PathLike):
         names: Iterable[Any] = _names_in(Path(documents))
-    elif isinstance(documents, Iterable):
-        names = documents
+    elif isinstance(documents, Iterable) and not isinstance(documents, bytes):
+        names = documents.tolist() if hasattr(documents, "tolist") else documents  # of NumPy, PyTorch and pandas
     else:
         raise ConfigError(f"documents must be a list of keys or ids, or a file that lists them, got {documents!r}")
     found: dict[str, None] = {}
     for name in names:
-        if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).strip():
+        named = name if isinstance(name, str) else as_integer(name)
+        if named is None or named == "":
             raise ConfigError(f"a document is named by its key, its id or SHARD:NUMBER, got {name!r}")
-        found[str(name).strip()] = None
+        found[str(named)] = None
     if not found:
         raise ConfigError(f"{documents!r} names no document; name at least one")
     return list(found)
@@ -36,7 +38,7 @@ def document_names(documents: Any) -> list[str]:
 def _names_in(path: Path) -> Iterable[Any]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path}: cannot be read as a list of documents: {error}; give a file of one name a line, or [{str(path)!r}] for a "
             "document of this name"

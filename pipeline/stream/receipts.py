@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..notices import say_once
 from ..progress import Progress
 from .batch.collate import IGNORE
 from .batch.transport import widen
@@ -152,29 +153,39 @@ def first_difference(
 
 
 def _read_logs(paths: list[Path]) -> dict[int, str]:
-    """Return the receipt of each step in logs of JSON lines: the last one of a file, and the sum of files, one of each rank."""
-    logged: dict[int, str] = {}
+    """Return the receipt of each step in logs of JSON lines: the last one of a file, and the sum of files, one of each rank.
+
+    Steps that a log lacks, as after a kill, are left out, because a sum without the part of a rank says nothing.
+    """
+    logs = list[dict[int, str]]()
     for path in paths:
         of_file: dict[int, str] = {}
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)  # at the ends of lines alone, not at U+2028
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read as a log of receipts: {error.strerror}") from None
+        for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
                 if isinstance(entry, dict) and "receipt" in entry:
                     of_file[int(entry["step"])] = merge_receipts([entry["receipt"]])
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                if not line.endswith("\n"):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+                if not line.endswith(b"\n"):
                     continue  # a kill cut the line
                 raise ConfigError(
                     f"{path}, line {number}: no step with a receipt ({error!r}); a line is JSON such as "
                     '{"step": 1, "receipt": "89abcdef01234567"}'
                 ) from None
-        for step, receipt in of_file.items():
-            logged[step] = merge_receipts([logged[step], receipt]) if step in logged else receipt
-    if not logged:
-        raise ConfigError(
-            f"no line of {', '.join(map(str, paths))} has a receipt; log stream.receipt(batch) at each step"
-        )
-    return logged
+        if not of_file:
+            raise ConfigError(f"no line of {path} has a receipt; log stream.receipt(batch) at each step")
+        logs.append(of_file)
+    shared = set[int]().union(*logs).intersection(*logs)
+    if not shared:
+        raise ConfigError("no step is in all logs: give one log of each rank, of the same steps")
+    for path, of_file in zip(paths, logs, strict=True):
+        if lost := sorted(of_file.keys() - shared):
+            say_once(f"{path}: other logs lack step {lost[0]:,}, so {len(lost):,} steps are not read again")
+    return {step: merge_receipts(of_file[step] for of_file in logs) for step in shared}
 
 
 def merge_receipts(parts: Iterable[str]) -> str:

@@ -1051,7 +1051,7 @@ class Stream(IterableDataset[Any]):
         from .receipts import read_steps, row_hashes, written  # training without receipts does not need it
 
         rows, settings = check_flag("rows", rows), self._settings
-        if not isinstance(of, int):
+        if isinstance(of, Mapping):
             if rows and settings.peer is not None:
                 raise ConfigError("rows=True: a context peer has only a part of each row; leave rows out")
             return written(row_hashes(of, settings), rows=rows)

@@ -272,7 +272,7 @@ class StreamPlan:
                 shape |= {"weights": weights_to_json(weights)}
             if layout.bucket and settings.stopping_strategy is not None:
                 shape |= {"end": self.end_of_mix}
-        if withheld := sources.withheld_hash():
+        if withheld := sources.withheld_hash:
             shape |= {"without": withheld}
         if settings.insertions and self.inserted is not None:
             shape |= {"insert": self.inserted.hash()}

@@ -131,15 +131,18 @@ def test_one_token_or_two_that_change_places_change_the_receipt(key: str) -> Non
     )
 
 
-def write_log(path: Path, stream: Any, steps: range, changed: dict[int, int], first: int = 1, **options: Any) -> Path:
+def write_log(
+    path: Path, stream: Any, steps: range, changed: dict[int, int], first: int = 1, text: str = "", **options: Any
+) -> Path:
     """Write the log of a rank; in the steps of ``changed``, a token of a row is another."""
     lines = []
     for step, batch in zip(range(steps.stop), stream, strict=False):
         if step in changed:
             batch["input_ids"][changed[step], 3] += 1
         if step in steps:
-            lines.append(json.dumps({"step": step + first, "loss": 1.0, "receipt": stream.receipt(batch, **options)}))
-    path.write_text("\n".join([*lines[:2], json.dumps({"note": "validation"}), *lines[2:]]) + "\n")
+            entry = {"step": step + first, "text": text, "receipt": stream.receipt(batch, **options)}
+            lines.append(json.dumps(entry, ensure_ascii=False))
+    path.write_text("\n".join([*lines[:2], json.dumps({"note": "validation"}), *lines[2:]]) + "\n", "utf-8")
     return path
 
 
@@ -158,8 +161,17 @@ def test_a_log_names_the_first_step_and_the_rows_that_differ(tmp_path: Path) -> 
     count, found = stream.check_receipts(write_log(tmp_path / "short.jsonl", stream, range(12), {3: 1}))
     assert found is not None
     assert (count, found.step, found.rows, found.expected) == (3, 3, [], stream.receipt(3))
+    assert stream.check_receipts(write_log(tmp_path / "u.jsonl", stream, range(2), {}, text="a\u2028b")) == (2, None)
+    (tmp_path / "u.jsonl").write_bytes(
+        b'{"step": 1, "receipt": "' + b"0" * 16 + b'", "text": "\xc3'
+    )  # cut in a character
+    with pytest.raises(ConfigError, match="no line of"):
+        stream.check_receipts(tmp_path / "u.jsonl")
+    with pytest.raises(ConfigError, match="missing: cannot be read as a log"):
+        stream.check_receipts(tmp_path / "missing")
     for text, message in (
         ("{}\n", "no line of .* has a receipt"),
+        ('{"step": Infinity, "receipt": "12"}\n', "line 1: no step"),
         ('{"receipt": "12"}\n', "line 1: no step"),
         ("x\n", "1: no"),
     ):
@@ -190,6 +202,10 @@ def test_the_command_reads_the_logs_of_ranks_again_and_shows_the_row_that_differ
     assert main(command) == 1
     assert "step 0 (1 in the log) differs" in capsys.readouterr().out
     write_log(logs[2], ranks[2], range(8), {}, rows=True)
+    logs[0].write_text("".join(logs[0].read_text().splitlines(keepends=True)[:-2]) + '{"step": 7, "rec')  # a kill
+    assert main([*command, "--boundaries"]) == 0
+    assert "all 6 steps have the logged receipt" in capsys.readouterr().out
+    write_log(logs[0], ranks[0], range(8), {}, rows=True)
     assert main([*command, "--boundaries"]) == 0
     assert "all 8 steps have the logged receipt" in capsys.readouterr().out
 

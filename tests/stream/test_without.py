@@ -281,17 +281,36 @@ def test_a_list_is_python_or_a_file_of_lines_or_of_json_and_thousands_of_names_a
     records = [{"key": name} if name[0] == "0" else {"id": name, "kind": "short"} for name in wanted]
     (tmp_path / "rejected.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n")
     assert {hidden(wanted), hidden(tmp_path / "list.txt"), hidden(str(tmp_path / "rejected.jsonl"))} == {550}
+    (tmp_path / "spaced.jsonl").write_text('{"id": "large-0 "}\n')  # an id is named as it is
     (tmp_path / "bad.jsonl").write_text('{"id": "large-0"}\n{"text": "no name"}\n')
     for documents, message in (
         ([*wanted, *(f"none-{n}" for n in range(9))], r"no document 'none-0', .*, \.\.\. \(9 of 559 names\) in Shard"),
         (tmp_path / "bad.jsonl", "line 2: no JSON object with a key or an id"),
         (tmp_path / "none.txt", "cannot be read as a list of documents"),
+        ("a\0b", "cannot be read as a list of documents"),
+        (tmp_path / "spaced.jsonl", "no document 'large-0 '"),
+        ([f"train-000000.tar:{'9' * 5000}"], "no document 'train-000000.tar:99"),
+        (b"large-0", "must be a list of keys or ids, or a file"),
         ([], "names no document"),
         ([None], "named by its key, its id or SHARD:NUMBER, got None"),
         (7, "must be a list of keys or ids, or a file"),
     ):
         with pytest.raises(ConfigError, match=message):
             hidden(documents)
+    array = pipeline.ShardDataset.from_tokens(range(2, 10), lengths=[1] * 8)
+    for numbers in ([1, 3], np.array([1, 3]), torch.tensor([1, 3]), [np.int64(1), "3"]):
+        assert next(iter(array.without(numbers, reason="a test").pack(8)))["input_ids"].tolist() == [
+            2,
+            0,
+            4,
+            0,
+            6,
+            7,
+            8,
+            9,
+        ]
+    with pytest.raises(ConfigError, match=r"\.without\(\) needs documents"):
+        pipeline.ShardDataset.from_tokens(range(9)).without([0], reason="a test")
     with pytest.raises(ConfigError, match="reason must say why"):
         pipeline.ShardDataset(folder / "large").without(["large-0"], reason=" ")
 

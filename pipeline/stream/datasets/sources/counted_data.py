@@ -110,7 +110,7 @@ class CountedData:
         counts: NDArray[np.int64] | None = None
         for document in documents:
             shard, _, number = document.rpartition(":")
-            if number.isascii() and number.isdecimal() and shard in shards:
+            if number.isascii() and number.isdecimal() and len(number) < 19 and shard in shards:
                 if counts is None:
                     table = self.extents.table
                     counts = table.per_shard(table.document_sums)

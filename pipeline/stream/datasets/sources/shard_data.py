@@ -47,7 +47,7 @@ PIECE_TOKENS = 4096  # of the pieces in which an array without documents is shuf
 _SAMPLES = 256  # pieces whose hash identifies a mapped file
 _OF_DOCUMENTS = (
     "documents filter map_documents map_documents(same_length=True) pack(best_fit=True) pack(boundaries=True) "
-    "pack(document_ids=True) sample(boundaries=True) sample(document_ids=True) split subset"
+    "pack(document_ids=True) sample(boundaries=True) sample(document_ids=True) split subset without"
 ).split()
 
 _FEW = 8  # names: for fewer, a table is parsed only if it has one of them

@@ -180,6 +180,7 @@ class Sources:
 
     def without(self, documents: Collection[str], reason: str) -> Sources:
         """Return the sources with documents masked; ``ConfigError`` for unknown names, unless they may be ids of texts."""
+        self.check_stage("without")
         found = self.find(documents)
         masked: dict[str, Source] = {}
         for name, source in self.by_name.items():
@@ -187,8 +188,9 @@ class Sources:
             masked[name] = source.without(places, reason) if places else source
         return Sources(masked, self.is_mix)
 
+    @cached_property
     def withheld_hash(self) -> str | None:
-        """Return a hash of all documents that `without` masks; None if it masks none."""
+        """A hash of all documents that `without` masks; None if it masks none."""
         names = {name: withheld for name, source in self.by_name.items() if (withheld := source.withheld_names())}
         return hashlib.sha256(json.dumps(names).encode()).hexdigest() if names else None
 
