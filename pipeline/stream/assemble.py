@@ -189,8 +189,8 @@ def _sequential_reader(
         if isinstance(source, LiveData):
             readers.append(_live_windows(plan, source, _seed_of(plan, name), topology, **options))
         else:
-            options |= {"with_origins": token_numbers is not None}
-            readers.append(_windows_of_source(plan, name, source, starts, **options))
+            with_origins = token_numbers is not None
+            readers.append(_windows_of_source(plan, name, source, starts, with_origins=with_origins, **options))
     return LaneReader(
         readers,
         partial(_cut, plan, token_numbers),

@@ -147,10 +147,10 @@ class StreamPlan:
             )
         return sequences
 
-    @cached_property
+    @property
     def passes(self) -> Passes:
         """The first and the last sequence of each pass."""
-        return Passes(self)
+        return Passes(self)  # not kept, since it would keep the plan in a cycle
 
     # The mixture
 
