@@ -20,7 +20,9 @@ from tests.helpers.format_samples import write_parquet
 pytestmark = pytest.mark.stacks
 
 BLOCKS = blocks_of("docs/recipes.md")
-(CODE, TEXTS, COLUMN, FASTTEXT, TRANSFORMER, EXPORT, EMBED, NEAR, ADD, BOTH, TAKE_OUT, TOKENIZER) = BLOCKS[:-6]
+(CODE, TEXTS, COLUMN, FASTTEXT, TRANSFORMER, EXPORT, EMBED, NEAR, LOSSES, SCORES, ADD, BOTH, TAKE_OUT, TOKENIZER) = (
+    BLOCKS[:-6]
+)
 PAGES = [{"id": f"page-{n}", "text": english(n, 20)} for n in range(30)]
 
 
@@ -127,6 +129,31 @@ def test_documents_that_a_model_finds_alike_are_dropped_although_they_share_no_r
     assert manifest.counts["duplicates"] == {"exact": 0, "near": 0}
     ids = {*table(tmp_path / "shards-by-meaning")["id"], *table(tmp_path / "shards-by-meaning", "val")["id"]}
     assert ids == {f"page-{n}" for n in range(20)}
+
+
+def test_losses_by_document_are_those_of_each_alone_and_become_scores_of_a_build(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+    import torch
+
+    write_jsonl(tmp_path / "pages/a.jsonl", PAGES)
+    pipeline.build(tmp_path / "pages", tmp_path / "shards", tokenizer="bytes", rules=(), val_fraction=0)
+    run_block(*LOSSES, tmp_path)
+    losses, rows = (pq.read_table(tmp_path / f"{name}.parquet").to_pylist() for name in ("losses", "rows"))
+    torch.manual_seed(0)
+    data = pipeline.ShardDataset(tmp_path / "shards")
+    model = torch.nn.Sequential(torch.nn.Embedding(384, 16), torch.nn.Linear(16, 384))
+    assert sorted(found["id"] for found in losses) == sorted(page["id"] for page in PAGES)
+    for at, found in enumerate(losses):
+        text = next(page["text"] for page in PAGES if page["id"] == found["id"])
+        ids = torch.tensor([*data.tokenizer.encode(text).tolist(), data.tokenizer.eos_id])
+        alone = torch.nn.functional.cross_entropy(model(ids[:-1]), ids[1:]).item()
+        assert found["loss"] == pytest.approx(alone, abs=1e-4)
+        held = [i for row in rows for i, d in zip(row["input_ids"], row["doc_ids"], strict=True) if d == at]
+        assert held == ids.tolist()
+    median = sorted(found["loss"] for found in losses)[15]
+    run_block(SCORES[0], SCORES[1].replace("max = 6.0", f"max = {median}"), tmp_path)
+    held = {*table(tmp_path / "shards-by-loss")["id"], *table(tmp_path / "shards-by-loss", "val")["id"]}
+    assert held == {found["id"] for found in losses if found["loss"] <= median}
 
 
 def save_classifier(folder: Path) -> None:
