@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,11 +65,13 @@ def parse_insertion(
     tokenizer = sources.load_tokenizer() if any(isinstance(text, str) for text in texts) else None
     encoded = list[NDArray[np.int64]]()
     for number, text in enumerate(texts):
-        ids = [*tokenizer.encode(text), tokenizer.eos_id] if isinstance(text, str) and tokenizer is not None else text
+        ids = [*text] if isinstance(text, Iterable) else []
+        if isinstance(text, str) and tokenizer is not None:
+            ids = [*tokenizer.encode(text), tokenizer.eos_id]
         ids = [check_integer(f"text {number}: a token id", token, least=0, most=most - 1) for token in ids]
         if not ids or len(ids) > (layout.longest or len(ids)):
             raise ConfigError(
-                f"text {number} has {len(ids):,} tokens, and a row has 1 to {layout.longest:,}: cut the text, or give longer rows"
+                f"text {number} has {len(ids):,} tokens, and a row has 1 to {layout.longest}: cut the text, or give longer rows"
             )
         encoded.append(np.array(ids, np.int64))
     counts = [times] * len(texts) if not isinstance(times, Sequence) else [*times]
@@ -95,7 +97,8 @@ def parse_insertion(
                 )
     else:
         raise ConfigError(f"at must be a range of steps, as range(100, 200), or a list of (step, row), got {at!r:.60}")
-    return Insertion(tuple(texts), tuple(encoded), tuple(counts), steps, check_integer("seed", seed, least=0))
+    plain = (text if isinstance(text, str) else ids.tolist() for text, ids in zip(texts, encoded, strict=True))
+    return Insertion(tuple(plain), tuple(encoded), tuple(counts), steps, check_integer("seed", seed, least=0))
 
 
 @dataclass(frozen=True, eq=False)

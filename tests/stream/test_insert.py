@@ -178,7 +178,7 @@ def test_a_text_replaces_the_document_of_a_row_of_documents() -> None:
 
 
 def test_more_repeats_and_other_texts_leave_the_places_of_a_text_and_each_row_has_one() -> None:
-    stream, texts = data().pack(SEQ_LEN).batch(8), texts_of([3, 4, 5])
+    stream, texts = data().pack(SEQ_LEN).batch(8), [np.array(text) for text in texts_of([3, 4, 5])]
 
     def places(chosen: list[Any], times: list[int], seed: int = 0) -> set[Any]:
         made = stream.insert(chosen, at=range(10, 40), times=times, seed=seed).insertions()
@@ -236,6 +236,7 @@ def test_a_plain_state_goes_on_in_the_changed_stream_and_other_insertions_refuse
     [
         ({"texts": "one"}, "texts must be a list"),
         ({"texts": [[]]}, "text 0 has 0 tokens"),
+        ({"texts": [7]}, "text 0 has 0 tokens"),
         ({"texts": [[1] * 25]}, "text 0 has 25 tokens, .* 1 to 24: cut the text"),
         ({"texts": ["words"]}, "tokenizer"),
         ({"texts": [[70_000]]}, "at most 65535"),
