@@ -14,6 +14,7 @@ import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
+from pipeline.stream.state import FORKS
 
 from .command import Command
 from .inspect_command import console
@@ -47,7 +48,8 @@ DATASET...        directory or url of the dataset, or files of raw text; for a m
 --global-batch N  rows of a step: batch size times number of ranks; not needed for raw text and best fit
 --ranks N         ranks of the run; rows are numbered in each
 --tokenizer NAME  tokenizer of raw text
---text-key FIELD  field of records that holds the text"""
+--text-key FIELD  field of records that holds the text
+--without FILE    the list of a run with .without()"""
 
 FLAGS = f"""\
 {STREAM_FLAGS}
@@ -80,6 +82,7 @@ def run(
     max_length: int | None = None,
     tokenizer: str = "bytes",
     text_key: str = "text",
+    without: Path | None = None,
     row: int | None = None,
     text: bool = False,
     json: bool = False,
@@ -87,7 +90,9 @@ def run(
 ) -> int:
     how = {"tokenizer": tokenizer, "text_key": text_key}
     of_rows = {"shift": int(shift) if shift.isdecimal() else shift, "boundaries": boundaries, "labels": labels}
-    stream = stream_of_run(dataset, state, global_batch, ranks, requests, how, max_length=max_length, **of_rows)
+    stream = stream_of_run(
+        dataset, read_state(state), global_batch, ranks, requests, how, without, max_length=max_length, **of_rows
+    )
     progress = Progress(quiet=not sys.stderr.isatty())
     if document is not None:
         spans = stream.seen(document, steps=steps, progress=progress)
@@ -113,18 +118,19 @@ def run(
 
 def stream_of_run(
     datasets: list[str],
-    path: Path,
+    state: dict[str, Any],
     global_batch: int | None,
     ranks: int,
     requests: RequestOptions,
     text: dict[str, Any],
+    without: Path | None = None,
     **rows: Any,
 ) -> Any:
     """Return the stream of a run at a saved state.
 
-    ``text`` are the options of a `TextDataset`, ``rows`` those of ``pack`` and ``documents`` that no state holds.
+    ``text`` are the options of a `TextDataset`, ``rows`` those of ``pack`` and ``documents`` that no state holds. ``without``
+    lists the masked documents.
     """
-    state = read_state(path)
     shape = loads(state["shape"])
     named = sources_of(datasets, shape)
     global_batch = shape.get("global_batch", global_batch)
@@ -133,6 +139,7 @@ def stream_of_run(
     if ranks < 1 or global_batch % ranks:
         raise ConfigError(f"--ranks {ranks} do not share a global batch of {global_batch} rows equally")
     stream = make_stream(named, shape, global_batch, ranks, requests, text, rows)
+    stream = stream if without is None else stream.without(without, reason=f"listed in {without}")
     stream.load_state_dict(state)
     return stream
 
@@ -145,14 +152,16 @@ def seen_in_run(
     A run has no span of a document of a split that it does not read. ``what`` names the work of the caller, for the error: raises
     ``ConfigError`` if the run was a mix, whose sources may share keys.
     """
-    shape = loads(read_state(path)["shape"])
+    state = read_state(path)
+    shape = loads(state["shape"])
     names, split = sorted(shape["data"]), shape["split"].partition(",")[0]
     if names != [""]:
         raise ConfigError(
             f"--state {path}: a run of a mix of {', '.join(names)}; {what} without it. Then name the steps of each key: "
             "shardwright trace NAME=DATASET ... --state FILE --document KEY"
         )
-    stream = stream_of_run([dataset], path, global_batch, ranks, requests, {})
+    plain = {field: value for field, value in shape.items() if field not in FORKS}  # where documents are is the same
+    stream = stream_of_run([dataset], state | {"shape": dumps(plain)}, global_batch, ranks, requests, {})
 
     def seen(documents: Sequence[str]) -> list[dict[str, Any]]:
         read = [each for each in documents if split in ("all splits", each.rpartition("-")[0])]
@@ -222,8 +231,10 @@ def make_stream(
             data: Any = pipeline.ShardDataset(
                 what, split=None if split == "all splits" else split, epochs=shape["epochs"], **options
             )
-            for part in parts:  # as "val=0.1" or "without val=0.1"
-                data = data.split(val=float(part.partition("=")[2]))[int(part.startswith("val"))]
+            for part in parts:  # as "val=0.1", "without val=0.1" or "subset=1/16"
+                kind, _, share = part.partition("=")
+                drawn = Fraction(share)
+                data = data.subset(drawn) if kind == "subset" else data.split(val=drawn)[int(kind == "val")]
             by, _, times = upsampled.rpartition(" ")
             sources[name] = data.upsample(by, [int(each) for each in times.split(",")]) if upsampled else data
     stream: Any = sources.get("")

@@ -12,7 +12,7 @@ from pipeline.progress import Progress
 from .command import Command, check_output
 from .flags import LocalFile
 from .inspect_command import console
-from .trace_command import STREAM_FLAGS, stream_of_run
+from .trace_command import STREAM_FLAGS, read_state, stream_of_run
 
 DESCRIPTION = """\
 Write the rows of training steps, as the model reads them, to one HTML file that needs no server and no network: documents,
@@ -41,13 +41,15 @@ def run(
     ranks: int = 1,
     tokenizer: str = "bytes",
     text_key: str = "text",
+    without: Path | None = None,
     boundaries: bool = False,
     output: LocalFile = Path("view.html"),
     requests: RequestOptions,
 ) -> int:
     check_output(output, [state])
     text = {"tokenizer": tokenizer, "text_key": text_key}
-    stream = stream_of_run(dataset, state, global_batch, ranks, requests, text, boundaries=boundaries)
+    saved = read_state(state)
+    stream = stream_of_run(dataset, saved, global_batch, ranks, requests, text, without, boundaries=boundaries)
     stream.view(range(step, step + steps), output, progress=Progress(quiet=not sys.stderr.isatty()))
     console.print(f"page: {output}, {output.stat().st_size / 1e6:.1f} MB", markup=False)
     return 0

@@ -49,14 +49,17 @@ _CURES = {
         "; the end of a mix decides the rows of its last group of buckets: load the state with the stopping_strategy that it was "
         "saved with, or without one if an earlier release saved it"
     ),
-    "without": "; give .without() the list that the state was saved with, or load a state that was saved before .without()",
+    "without": (
+        "; give .without() the list that the state was saved with (a command: --without FILE), or load a state that was saved "
+        "before .without()"
+    ),
     "insert": "; give .insert() the same texts, places and global batch, or load a state that was saved before .insert()",
     "ranks": "; the ranks share a live source: go on with as many ranks as before",
     "global_batch": "; a sequential stream needs as many rows in a global batch (ranks x batch size) as before",
 }
 
 # Fields that a plain stream lacks. Its state loads, since an experiment may leave a run at any step; what then changes.
-_FORKS = {"without": "its documents are masked", "insert": "its texts come in"}
+FORKS = {"without": "its documents are masked", "insert": "its texts come in"}
 
 # Fields that decide windows and lanes, with their values in a shape that lacks them. They are compared first.
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
@@ -225,10 +228,10 @@ def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, plan: Stream
         before, now = (fields.get(field, _CAUSES.get(field)) for fields in (saved, current))
         if field == "epochs" and before is not None and (now is None or now > before):
             continue
-        if field in _FORKS and before is None:
+        if field in FORKS and before is None:
             if not (topology.rank or topology.worker):
                 say_once(
-                    f"this state is of the stream before .{field}(): {_FORKS[field]} from sequence {sequence_index:,} on"
+                    f"this state is of the stream before .{field}(): {FORKS[field]} from sequence {sequence_index:,} on"
                 )
             continue
         size = GROUP * ((plan.settings.layout or DocumentLayout()).bucket or 1)

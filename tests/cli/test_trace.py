@@ -83,18 +83,32 @@ def test_a_view_is_the_page_of_the_run_that_saved_the_state(built: Path, tmp_pat
     assert "it is an input" in says(2, "view", *arguments, "--output", str(state)).err
 
 
-def test_the_state_says_how_documents_were_upsampled(tmp_path: Path, says: Says) -> None:
+def test_the_state_says_how_documents_were_drawn_and_upsampled_and_a_list_which_were_masked(
+    tmp_path: Path, says: Says
+) -> None:
     documents, scores = make_documents(40), [number / 40 for number in range(40)]
     write_dataset(tmp_path / "data", [documents], tables=[{"column:how good": scores}])
     plain = pipeline.ShardDataset(tmp_path / "data")
     good = plain.upsample("how good", [0, 1, 2, 4])
-    alone, mixed = good.shuffle(seed=0).pack(32), pipeline.mix({"a": good, "b": plain}, {"a": 2, "b": 1}).pack(32)
-    for stream, named in ((alone, [f"{tmp_path}/data"]), (mixed, [f"a={tmp_path}/data", f"b={tmp_path}/data"])):
+    alone, mixed = good.shuffle(seed=0).pack(32), pipeline.mix({"a": good, "b": plain}, {"a": 2, "b": 1})
+    proxy = pipeline.mix({"a": plain, "b": plain}, {"a": 2, "b": 1}).proxy(1 / 2)
+    parts = plain.split(val=0.3)[0].subset(1 / 3).subset(0.9).pack(32), proxy.pack(32)
+    (tmp_path / "list.txt").write_text("train-000000.tar:7\n")
+    masked, reason = plain.pack(32), f"listed in {tmp_path}/list.txt"
+    masked = masked.without(tmp_path / "list.txt", reason=reason)
+    of_mix = [f"a={tmp_path}/data", f"b={tmp_path}/data"]
+    for stream, named in (
+        (alone, [f"{tmp_path}/data"]),
+        (mixed.pack(32), of_mix),
+        (parts[0], [f"{tmp_path}/data"]),
+        (parts[1], of_mix),
+        (masked, [f"{tmp_path}/data", "--without", tmp_path / "list.txt"]),
+    ):
         state = tmp_path / "state.json"
         state.write_text(json.dumps(stream.state_dict()))
         assert rows_of(
-            says(0, "trace", *named, "--state", state, "--step", "9", "--global-batch", "4", "--json").out
-        ) == stream.batch(4).trace(9)
+            says(0, "trace", *named, "--state", state, "--step", "3", "--global-batch", "4", "--json").out
+        ) == stream.batch(4).trace(3)
 
 
 def test_a_mix_is_named_source_by_source(built: Path, tmp_path: Path, says: Says) -> None:

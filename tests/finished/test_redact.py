@@ -637,7 +637,9 @@ def test_the_certificate_names_the_steps_of_runs_that_had_seen_the_documents(
     traced = [(step, row["row"], span) for step in range(9) for row in stream.trace(step) for span in row["documents"]]
     [key, *_] = [span["origin"]["key"] for *_, span in traced]
     state, ids = tmp_path / "run.json", tmp_path / "ids.txt"
-    state.write_text(json.dumps(stream.state_dict()))
+    masked = stream.without([key], reason="the run went on without it")
+    masked.load_state_dict(stream.state_dict())
+    state.write_text(json.dumps(masked.state_dict()))
     ids.write_text(key)
     redacts(2, dataset, "--ids", ids, "--texts", "--state", state)
     mix = pipeline.mix({name: pipeline.ShardDataset(dataset) for name in "ab"}, {"a": 1, "b": 1}).pack(64).batch(6)

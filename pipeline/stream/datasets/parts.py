@@ -48,10 +48,9 @@ def subset(whole: Source, share: Fraction) -> Any:
     if isinstance(whole, TextData):
         return whole.part(subset=whole.subset * share)
     assert isinstance(whole, CountedData)
-    drawing, written = _Drawing(whole), f"{float(share):g}"
-    label = f"{whole!r}.subset({written})"
+    drawing, label = _Drawing(whole), f"{whole!r}.subset({share})"
     kept = in_subset(drawing.units, share)
-    part = drawing.part(kept, f"{whole.split}, subset={written}", label, ["subset", str(share)])
+    part = drawing.part(kept, f"{whole.split}, subset={share}", label, ["subset", str(share)])
     if whole.total_tokens and not part.total_tokens:
         raise ConfigError(f"{label} holds no document: the whole has {whole.sizes()}; take a larger share")
     return part
