@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import pipeline
@@ -49,6 +51,18 @@ def test_a_pass_that_is_broken_off_keeps_the_position(small: Path) -> None:
     for source in (stream, DataLoader(stream, batch_size=None), DataLoader(stream, batch_size=None, num_workers=2)):
         for _ in range(2):
             assert ids(islice(source, 3)) == first[4:7]
+
+
+def test_a_late_worker_reads_the_rest_of_a_pass_that_has_the_seed_of_an_earlier_pass(
+    small: Path,
+) -> None:
+    first = ids(batched(small, 1))
+    stream = batched(small, 1)
+    source = DataLoader(stream, batch_size=None, num_workers=2, worker_init_fn=lambda worker: time.sleep(worker / 2))
+    for begin in (0, len(first) - 4):
+        stream.load_state_dict(batched(small, 1).state_dict(batches=begin))
+        torch.manual_seed(0)
+        assert ids(source) == first[begin:]
 
 
 def test_a_state_that_the_only_worker_loads_holds_in_the_next_pass(small: Path) -> None:

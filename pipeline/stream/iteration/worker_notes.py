@@ -105,6 +105,8 @@ class WorkerNotes:
         self._moves = memory.moves = memory.moves + 1
         memory.first = memory.latest = memory.begun = memory.read_on = 0
         memory.whole = memory.by_worker = memory.ended = memory.loaded = memory.with_weights = False
+        for worker in memory.by_number[: memory.workers]:
+            worker.finished = -1  # a loader whose seed was set again has that of an earlier pass
 
     def workers_live(self) -> bool:
         """Say whether workers that live on after a pass are still there."""
