@@ -10,7 +10,7 @@ root_doc = "README"
 GROUPS = {
     "Start": "start migrate",
     "Build": "build recipes",
-    "Train": "train epochs mix text masks chat lengths frameworks clusters speed",
+    "Train": "train epochs mix text masks chat lengths frameworks clusters speed experiments",
     "Answer": "answer trace troubleshooting",
     "Look up": "api format benchmarks decisions",
 }

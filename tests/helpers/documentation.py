@@ -15,7 +15,7 @@ from tests.helpers.interpreters import ROOT
 RUN = (
     "README.md",
     *(f"docs/{name}.md" for name in "build train epochs text lengths trace mix frameworks format".split()),
-    *(f"docs/{name}.md" for name in "masks migrate answer".split()),
+    *(f"docs/{name}.md" for name in "masks migrate answer experiments".split()),
 )
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")

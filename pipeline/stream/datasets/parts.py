@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...notices import say_once
 from ...shards.extents.extent_table import runs
 from ..order import Shuffle
 from ..windows.window import WindowCache, WindowMaker
@@ -27,6 +28,7 @@ from .sources.shard_data import Drawn, MemoryData
 from .sources.sources import Source
 from .sources.text_data import TextData
 
+_UNEVEN = 0.1  # of a share: a subset that is further from it logs so
 MOST_EXTENTS, MOST_BYTES = 1_000, 200_000_000  # of a source that is drawn by documents
 
 
@@ -53,6 +55,12 @@ def subset(whole: Source, share: Fraction) -> Any:
     part = drawing.part(kept, f"{whole.split}, subset={share}", label, ["subset", str(share)])
     if whole.total_tokens and not part.total_tokens:
         raise ConfigError(f"{label} holds no document: the whole has {whole.sizes()}; take a larger share")
+    wanted = float(whole.total_tokens * share)
+    if abs(part.total_tokens - wanted) > _UNEVEN * wanted:
+        say_once(
+            f"{label} has {part.total_tokens:,} tokens, but its share is {wanted:,.0f}, since documents stay whole: a proxy "
+            "repeats it more or less often than the large run; take a larger share, or build smaller documents"
+        )
     return part
 
 
