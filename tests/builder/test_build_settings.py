@@ -26,7 +26,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.text.document import Document
 from scripts.type_settings import settings
-from tests.helpers.builds import ROOT, kept, run_plain, write_jsonl
+from tests.helpers.builds import ROOT, Built, kept, run_plain
 from tests.helpers.commands import Says
 from tests.helpers.corpus import english
 from tests.helpers.interruptions import interrupt_after
@@ -78,10 +78,8 @@ def samples(folder: Path) -> dict[str, Any]:
     train("llama", folder / "tokenizer.json")
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
     values = {item.name: sample(item.name) for item in fields(Recipe)}
-    scheme = {
-        name: values[name] for name in ("dedup_bands", "dedup_rows", "dedup_num_perm", "dedup_ngram", "normalize")
-    }
-    run_plain(write_jsonl(folder / "earlier.jsonl", [english(1)]), folder / "earlier", **scheme)
+    scheme = ("dedup_bands", "dedup_rows", "dedup_num_perm", "dedup_ngram", "normalize")
+    earlier = Built.of(folder, [english(1)], "earlier", **{name: values[name] for name in scheme})
     return values | {
         "extract": "trafilatura",
         "scores": str(folder / "scores.parquet"),
@@ -89,7 +87,7 @@ def samples(folder: Path) -> dict[str, Any]:
         "rules": (str(folder / "own.toml"),),
         "lid_model": str(bundled_model()),
         "drop_ids": str(folder / "ids.txt"),
-        "against": (str(folder / "earlier"),),
+        "against": (str(earlier),),
         "decontaminate": (str(folder / "sets.jsonl"),),
         "tokenizer": str(folder),
     }
@@ -276,9 +274,8 @@ def test_a_config_file_spells_settings_as_flags_do(tmp_path: Path, says: Says) -
     flags = ["in.jsonl", "--output", str(tmp_path / "out"), "--config", str(config)]
     (tmp_path / "empty.yml").write_text("# nothing\n")
     assert read_config(tmp_path / "empty.yml") == {}
-    assert (
-        says(2, "build", *flags, "--val-fraction", "2").err == "error: val_fraction must be 0 <= value < 1, got 2.0\n"
-    )
+    wrong = says(2, "build", *flags, "--val-fraction", "2").err
+    assert wrong == "error: val_fraction must be 0 <= value < 1, got 2.0\n"
 
 
 @pytest.mark.parametrize("inputs", [3, None, [None], object(), b"in.jsonl", [], ""])
@@ -309,8 +306,8 @@ def test_a_build_goes_on_with_another_timeout_and_other_tries(tmp_path: Path) ->
 
 
 def test_the_seconds_of_a_build_are_those_of_its_plan_its_start_and_each_stage(tmp_path: Path) -> None:
-    run_plain(write_jsonl(tmp_path / "in.jsonl", [english(k) for k in range(9)]), tmp_path / "out")
-    seconds = json.loads((tmp_path / "out" / "run.json").read_text())["seconds"]
+    out = Built.of(tmp_path, [english(k) for k in range(9)])
+    seconds = json.loads((out / "run.json").read_text())["seconds"]
     assert {"plan", "start", "tokenize", "write", "finish"} < set(seconds)
     total = seconds.pop("total")
     assert seconds["plan"] > 0

@@ -72,9 +72,8 @@ def test_a_trained_tokenizer_has_special_tokens_for_fill_in_the_middle(tmp_path:
     marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
     options = {"tokenizer": "train:300", "special_tokens": ",".join(marks), "reserve": 1}
     out = Built.of(tmp_path, [english(seed) for seed in range(9)], **options)
-    assert out.manifest.tokenizer["special_ids"] == {
-        name: id for id, name in enumerate(["<|endoftext|>", *marks, "<|reserved_special_token_0|>"])
-    }
+    special = ["<|endoftext|>", *marks, "<|reserved_special_token_0|>"]
+    assert out.manifest.tokenizer["special_ids"] == {name: id for id, name in enumerate(special)}
     assert out.manifest.tokenizer["vocab_size"] == 300
     assert out.manifest.recipe["settings"]["special_tokens"] == marks
     data = pipeline.ShardDataset(out, epochs=1)
@@ -108,12 +107,12 @@ def test_the_hash_seed_of_python_changes_nothing(inputs: list[str], built: Path,
 
 
 def test_nothing_survives_is_a_valid_empty_dataset(tmp_path: Path) -> None:
-    manifest = run_plain(write_jsonl(tmp_path / "in.jsonl", ["short"]), tmp_path / "out", rules="gopher")
-    assert manifest.splits["train"].documents == 0
-    assert list(tmp_path.glob("out/*.tar")) == []
-    assert "documents read" in (tmp_path / "out/report.html").read_text()
-    assert sum(Manifest.read(tmp_path / "out").counts["dropped"].values()) == 1
-    assert list(verify_dataset(tmp_path / "out")) == []
+    out = Built.of(tmp_path, ["short"], rules="gopher")
+    assert out.manifest.splits["train"].documents == 0
+    assert list(out.glob("*.tar")) == []
+    assert "documents read" in out.report
+    assert sum(out.counts["dropped"].values()) == 1
+    assert list(verify_dataset(out)) == []
 
 
 def test_special_tokens_in_text_never_become_their_ids(tmp_path: Path) -> None:
@@ -234,10 +233,8 @@ FIRST = {"wiki": 0, "web": 1_000, "code": 2_000}
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("sources")
-    return {
-        name: write_jsonl(folder / f"{name}.jsonl", [f"{name} {english(first + k, 10)}" for k in range(70)])
-        for name, first in FIRST.items()
-    }
+    texts = {name: [f"{name} {english(first + k, 10)}" for k in range(70)] for name, first in FIRST.items()}
+    return {name: write_jsonl(folder / f"{name}.jsonl", some) for name, some in texts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +251,7 @@ def test_each_shard_holds_one_source_and_says_which(of_sources: Path) -> None:
         for info in split.shards:
             assert set(Shard(of_sources / info.name).table()["source"]) == {info.source}
     by_source = Counter[str]()
-    for info in itertools.chain.from_iterable(split.shards for split in manifest.splits.values()):
+    for info in manifest.shards:
         by_source[info.source] += info.tokens
     assert by_source == {name: held["tokens"] for name, held in manifest.counts["by_source"].items()}
     for name in FIRST:
@@ -266,10 +263,8 @@ def test_each_shard_holds_one_source_and_says_which(of_sources: Path) -> None:
 
 def test_the_sources_of_one_build_are_mixed_by_their_names(tmp_path: Path) -> None:
     letters = {"wiki": "w", "web": "b", "code": "c"}
-    files = {
-        name: write_jsonl(tmp_path / f"{name}.jsonl", [letter * (300 + k) for k in range(40)])
-        for name, letter in letters.items()
-    }
+    texts = {name: [letter * (300 + k) for k in range(40)] for name, letter in letters.items()}
+    files = {name: write_jsonl(tmp_path / f"{name}.jsonl", some) for name, some in texts.items()}
     run_plain(files, tmp_path / "out", tokens_per_shard=6_000)
     sources = pipeline.ShardDataset(tmp_path / "out").sources()
     assert list(sources) == list(letters)
@@ -379,10 +374,10 @@ def test_no_text_is_in_both_training_and_validation(tmp_path: Path) -> None:
     limits = Limits(partition_characters=40_000, batch_records=20)
     manifest = run_odd(tmp_path, records, dedup=False, val_fraction=0.3, limits=limits)
     assert manifest.counts["kept"] == 600
-    texts = [set(_texts(tmp_path / "out", split)) for split in ("train", "val")]
-    assert texts[0]
-    assert texts[1]
-    assert not texts[0] & texts[1]
+    train, val = (set(_texts(tmp_path / "out", split)) for split in ("train", "val"))
+    assert train
+    assert val
+    assert not train & val
 
 
 def test_no_near_duplicates_are_parted_by_training_and_validation(tmp_path: Path) -> None:

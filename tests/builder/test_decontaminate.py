@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,9 +62,8 @@ def held(items: Sequence[str], documents: Sequence[str], share: float = 0.8) -> 
     """Return the documents and items of the items that documents hold, if all n-grams count."""
     evaluation = Evaluation([f"q{k}" for k in range(len(items))], items)
     every = np.ones(len(evaluation.grams.hashes), bool)
-    return [
-        (each.row, each.item) for each in holdings(evaluation.grams, evaluation.grams.found(documents), every, share)
-    ]
+    found = holdings(evaluation.grams, evaluation.grams.found(documents), every, share)
+    return [(each.row, each.item) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -139,9 +137,8 @@ def test_a_set_that_yields_no_n_gram_is_refused(tmp_path: Path, records: list[di
 
 def test_texts_of_a_set_that_are_too_short_are_counted(tmp_path: Path) -> None:
     words = QUESTION.split()
-    quiz = write_jsonl(
-        tmp_path / "quiz.jsonl", [QUESTION, *(" ".join(words[:count]) for count in (SHORTEST - 1, SHORTEST))]
-    )
+    texts = [QUESTION, *(" ".join(words[:count]) for count in (SHORTEST - 1, SHORTEST))]
+    quiz = write_jsonl(tmp_path / "quiz.jsonl", texts)
     with pytest.warns(UserWarning, match=r"1 of 3 .* too short \(under 8 words"):
         decontaminated(tmp_path, ["nothing of it"], quiz)
 
@@ -154,9 +151,8 @@ def test_evaluation_sets_have_a_key_of_their_own(tmp_path: Path) -> None:
 
 def test_records_of_a_set_that_yield_no_text_are_counted_in_a_warning(tmp_path: Path) -> None:
     quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": QUESTION}, {"text": None}, {}])
-    with pytest.warns(
-        UserWarning, match=r"quiz\.jsonl: 2 of 3 records .* no text, the first, line 2.* lines 2, 3"
-    ) as caught:
+    said = r"quiz\.jsonl: 2 of 3 records .* no text, the first, line 2.* lines 2, 3"
+    with pytest.warns(UserWarning, match=said) as caught:
         manifest = decontaminated(tmp_path, [QUESTION], quiz)
     assert caught[0].filename == builds.__file__  # the nearest line outside of the package
     assert manifest.counts["dropped"] == {"contaminated": 1}
@@ -192,10 +188,8 @@ def test_a_question_in_a_script_without_spaces_is_found(question: str) -> None:
 
 def test_evaluation_texts_that_are_too_short_are_counted_aloud(tmp_path: Path) -> None:
     quiz = write_jsonl(tmp_path / "quiz.jsonl", [{"text": "What is it?"}] * 500 + [{"text": QUESTION}])
-    said = (
-        "quiz.jsonl: 500 of 501 texts are too short (under 8 words) or only numbers and signs, and were not compared: "
-    )
-    said += "quiz.jsonl:1, quiz.jsonl:2"
+    said = "quiz.jsonl: 500 of 501 texts are too short (under 8 words) or only numbers and signs, and were not compared"
+    said += ": quiz.jsonl:1, quiz.jsonl:2"
     with pytest.warns(UserWarning, match=re.escape(said)):
         manifest = decontaminated(tmp_path, [QUESTION, "What is it? It is this."], quiz)
     assert manifest.counts["dropped"] == {"contaminated": 1}
@@ -205,13 +199,11 @@ def test_evaluation_texts_that_are_too_short_are_counted_aloud(tmp_path: Path) -
 def notice_and_leaks(folder: Path, **settings: Any) -> Manifest:
     """Build 60 documents with a notice, 30 equal ones that hold an item, and one that holds an item with the notice."""
     notice = " ".join(f"notice{chr(97 + k)}" for k in range(20))
-    items = [
-        {"id": "own", "text": QUESTION},
-        {"id": "with", "text": f"{notice} Which of these is it, and what follows from it then?"},
-    ]
+    follows = f"{notice} Which of these is it, and what follows from it then?"
+    items = [{"id": "own", "text": QUESTION}, {"id": "with", "text": follows}]
     quiz = write_jsonl(folder / "quiz.jsonl", items)
     texts = [f"{english(k, 30)}\n{notice}\n{english(k + 500, 9)}" for k in range(60)]
-    texts += [f"{english(700, 60)}\n{QUESTION}\n{english(701, 60)}"] * 30 + [f"{english(702, 60)} {items[1]['text']}"]
+    texts += [f"{english(700, 60)}\n{QUESTION}\n{english(701, 60)}"] * 30 + [f"{english(702, 60)} {follows}"]
     settings = {"keep_rejected": True, "dedup": False, **settings}
     return decontaminated(folder, texts, quiz, **settings)
 
@@ -219,10 +211,8 @@ def notice_and_leaks(folder: Path, **settings: Any) -> Manifest:
 def test_text_that_many_documents_have_is_no_leak_but_copies_of_one_text_are(tmp_path: Path) -> None:
     manifest = notice_and_leaks(tmp_path, decontaminate_share=0)
     assert manifest.counts["dropped"] == {"contaminated": 31}
-    assert [(each["item"], each["documents"]) for each in manifest.counts["contaminated_items"]] == [
-        ("quiz.jsonl: own", 30),
-        ("quiz.jsonl: with", 1),
-    ]
+    found = [(each["item"], each["documents"]) for each in manifest.counts["contaminated_items"]]
+    assert found == [("quiz.jsonl: own", 30), ("quiz.jsonl: with", 1)]
     notice = write_jsonl(tmp_path / "notice" / "quiz.jsonl", [" ".join(f"notice{chr(97 + k)}" for k in range(20))])
     known = run_plain(tmp_path / "in.jsonl", tmp_path / "notice" / "out", decontaminate=str(notice))
     assert re.fullmatch(r"decontaminate: 1 item cannot be .*: 'quiz\.jsonl: d0'; .*common.*", known.counts["notes"][0])
@@ -232,11 +222,9 @@ def test_text_that_many_documents_have_is_no_leak_but_copies_of_one_text_are(tmp
 
 def test_the_item_is_named_in_the_reason_and_in_the_report(tmp_path: Path) -> None:
     notice_and_leaks(tmp_path)
-    rejected = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
-    assert {line["reason"] for line in rejected} == {
-        "contaminated by quiz.jsonl: own: 100% of the item, 13 words in a row",
-        "contaminated by quiz.jsonl: with: 100% of the item, 23 words in a row",
-    }
+    of_items = (("own", 13), ("with", 23))
+    expected = {f"contaminated by quiz.jsonl: {id}: 100% of the item, {count} words in a row" for id, count in of_items}
+    assert {line["reason"] for line in builds.rejected(tmp_path / "out")} == expected
     report = (tmp_path / "out" / "report.html").read_text()
     assert re.search(r">30</td><td class=\"n\">13</td>\s*<td class=\"n\">100.0%</td><td><code>quiz.jsonl: own<", report)
 

@@ -53,9 +53,8 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
         files = [written(folder / name, rows, pieces) for name, rows in (("h", hashes), ("s", signatures))]
         settings = {"num_perm": signatures.shape[1], "bands": 14, "rows": 8, "threshold": 0.8, **job}
         Job(*files, **settings).write(folder)
-        roots, exact, best = find_duplicates(
-            folder, serially, None if lengths is None else [np.asarray(lengths)[before:]]
-        )
+        ordered = None if lengths is None else [np.asarray(lengths)[before:]]
+        roots, exact, best = find_duplicates(folder, serially, ordered)
         write_clusters(folder, roots, exact, before, best)
         found = Found(*(np.load(folder / f"{name}.npy") for name in Found._fields))
         shutil.rmtree(folder)
@@ -157,14 +156,12 @@ def test_a_build_in_parts_keeps_what_one_build_keeps(dedup: Find, parts: int) ->
 
 
 def test_the_report_counts_clusters_of_kept_texts_and_what_each_was_kept_for(tmp_path: Path, says: Says) -> None:
-    texts = chain(3)
-    out = Built.of(
-        tmp_path, [*texts, english(2, 60), english(2, 60) + " end", english(2, 60) + " fin"], keep_rejected=True
-    )
+    copies = [english(2, 60) + more for more in ("", " end", " fin")]
+    out = Built.of(tmp_path, [*chain(3), *copies], keep_rejected=True)
     assert out.counts["near_cluster_sizes"] == {"2": 1, "3": 1}
     reasons = {line["id"]: line["reason"].partition(" (")[0] for line in out.rejected}
     assert reasons == {f"d{k}": f"near duplicate of d{kept}" for k, kept in ((1, 0), (4, 3), (5, 3))}
-    assert "2  clusters of near duplicates; by documents: 1 of 2, 1 of 3 to 4\n" in says(0, "inspect", out).out
+    says(0, "inspect", out, shows="2  clusters of near duplicates; by documents: 1 of 2, 1 of 3 to 4\n")
 
 
 def test_the_earliest_of_many_equal_documents_stays() -> None:
@@ -361,8 +358,7 @@ def test_near_copies_are_found_in_scripts_without_spaces(tmp_path: Path) -> None
     letters = [chr(0x4E00 + 7 * k % 3000) for k in range(1200)]
     copies = ["".join(letters[::-1]), "".join("变" if k % 200 == 100 else letter for k, letter in enumerate(letters))]
     texts = ["，".join("".join(text[k : k + 20]) for k in range(0, 1200, 20)) for text in (letters, *copies)]
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    assert run_plain(tmp_path / "in.jsonl", tmp_path / "out").counts["duplicates"] == {"exact": 0, "near": 1}
+    assert Built.of(tmp_path, texts).counts["duplicates"] == {"exact": 0, "near": 1}
 
 
 MASK = (1 << 64) - 1
@@ -402,9 +398,10 @@ def test_signatures_equal_datasketch_on_any_text(text: str, ngram: int) -> None:
     assert hasher.signatures([text])[0].tolist() == reference(text, ngram, 32)
 
 
-@pytest.mark.parametrize(
-    "text", ["", " .,!\n", "a", "two words", "İstanbul ΟΔΟΣ ς Σ", "ǅ ß STRASSE ﬁ", "one_two 3 ４ 五", "\ud800 x"]
-)
+ODD = ["", " .,!\n", "a", "two words", "İstanbul ΟΔΟΣ ς Σ", "ǅ ß STRASSE ﬁ", "one_two 3 ４ 五", "\ud800 x"]
+
+
+@pytest.mark.parametrize("text", ODD)
 def test_odd_texts_equal_the_definition(text: str) -> None:
     assert MinHasher().signatures([text])[0].tolist() == reference(text)
 

@@ -14,7 +14,6 @@ import pytest
 
 import pipeline
 from pipeline.builder.limits import Limits
-from pipeline.cli.main import run_command
 from pipeline.errors import ConfigError, InputError
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
@@ -214,11 +213,11 @@ def test_ids_are_compared_without_spaces_and_fractions_of_zero(tmp_path: Path, k
 
 
 def test_listed_ids_that_match_nothing_are_counted_in_terminal_and_report(
-    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, source: Path, says: Says
 ) -> None:
-    flags = [*FLAGS, "--output", str(tmp_path / "out"), "--workers", "1"]
-    assert run_command("build", [str(source), *flags, "--drop-ids", listed(tmp_path, "d3", "d51", "nowhere")]) == 0
+    flags = [*FLAGS, "--output", tmp_path / "out", "--workers", "1"]
+    said = says(0, "build", source, *flags, "--drop-ids", listed(tmp_path, "d3", "d51", "nowhere")).err
     note = "drop_ids: 2 of 4 listed ids match no document that passed the filters: 'nowhere', 'of no document'"
-    assert note in " ".join(capsys.readouterr().err.split())
+    assert note in " ".join(said.split())
     assert Manifest.read(tmp_path / "out").counts["notes"] == [note]
     assert "drop_ids: 2 of 4 listed ids match no document" in (tmp_path / "out/report.html").read_text()

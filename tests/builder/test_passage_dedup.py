@@ -21,15 +21,9 @@ from hypothesis import strategies as st
 from filters.measures.length import words as count_words
 from filters.text_view import Page
 from filters.words import words as words_of
+from pipeline.builder.dedup import word_runs
 from pipeline.builder.dedup.key_tables import KeyTables, count_keys, in_key_set, load_keys, write_key_set, write_table
-from pipeline.builder.dedup.word_runs import (
-    candidates,
-    find_words,
-    picked_runs,
-    remove_spans,
-    whole_spans,
-    window_hashes,
-)
+from pipeline.builder.dedup.word_runs import find_words, picked_runs, remove_spans, whole_spans
 from pipeline.builder.limits import Limits
 from pipeline.builder.report.funnel import funnel
 from pipeline.shards.manifest import Manifest
@@ -145,9 +139,7 @@ def plant(texts: list[str]) -> list[str]:
 
 
 @given(
-    lists=st.lists(
-        st.lists(st.sampled_from(["a", "A!", "b", "東", "c3\n", "ไ", "_", "İ", "का", "กำ"]), max_size=40), max_size=6
-    ),
+    lists=st.lists(st.lists(st.sampled_from("a A! b 東 c3\n ไ _ İ का กำ".split(" ")), max_size=40), max_size=6),
     length=st.integers(2, 8),
     buckets=st.integers(1, 3),
 )
@@ -178,9 +170,8 @@ def test_tables_of_any_bucket_give_the_passages_of_the_definition(
     runs = []
     for number, found in enumerate(each):
         repeats = runs_of.found(number)[0] > 1
-        some = candidates(found, length, load_keys(runs_of.path("tables", number))[repeats])
-        runs.append(some)
-    windows = [window_hashes(some.words, some.runs[:, 2], length) for some in runs]
+        runs.append(word_runs.candidates(found, length, load_keys(runs_of.path("tables", number))[repeats]))
+    windows = [word_runs.window_hashes(some.words, some.runs[:, 2], length) for some in runs]
     entries = sort(windows_of, [hashes for _, hashes in windows], [at for at, _ in windows])
     for number, (found, some, mask) in enumerate(zip(each, runs, repeated(texts, length), strict=True)):
         places, hashes = windows[number]
@@ -247,29 +238,28 @@ def test_workers_partitions_and_buckets_change_no_byte_of_cut_texts(tmp_path: Pa
 
 
 def test_near_duplicates_and_listed_documents_are_no_earlier_ones(tmp_path: Path) -> None:
-    body = english(1, 30)
-    texts = [f"{body} {NOTICE}", *(f"{english(2, 30)} {NOTICE}{more}" for more in ("", " More."))]
-    texts += [f"{NOTICE} {english(3, 30)}"]
+    texts = [f"{english(1, 30)} {NOTICE}", *(f"{english(2, 30)} {NOTICE}{more}" for more in ("", " More."))]
     (tmp_path / "gone.txt").write_text("d0\n")
-    out = build_of(tmp_path, texts, dedup=True, drop_ids=str(tmp_path / "gone.txt"))
+    options: dict[str, Any] = {"dedup": True, "drop_ids": str(tmp_path / "gone.txt")}
+    out = build_of(tmp_path, [*texts, f"{NOTICE} {english(3, 30)}"], **options)
     assert out.kept == [texts[1], english(3, 30)]
     assert out.counts["duplicates"] == {"exact": 0, "near": 1}
 
 
-@pytest.mark.parametrize(
-    ("action", "left"), [("count", [True, True, True]), ("drop", [True, False, True]), ("cut", [True, False, None])]
-)
+LEFT = [("count", [True, True, True]), ("drop", [True, False, True]), ("cut", [True, False, None])]
+
+
+@pytest.mark.parametrize(("action", "left"), LEFT)
 def test_passages_are_counted_or_their_documents_dropped(tmp_path: Path, action: str, left: list[bool | None]) -> None:
     texts = [f"{english(1, 30)} {NOTICE}", f"A few words. {NOTICE}", f"{english(2, 30)} {NOTICE}"]
     out = build_of(tmp_path, texts, repeated_passages=action, keep_rejected=True)
     stays = [(text, each) for text, each in zip(texts, left, strict=True) if each is not False]
-    expected = [text if whole else english(2, 30) for text, whole in stays]
-    assert out.kept == expected
+    assert out.kept == [text if whole else english(2, 30) for text, whole in stays]
     counts = out.counts["passages"]
     assert (counts["passages"], counts["words"], counts["documents"]) == (2, 120, 2)
     assert (counts["cut"], counts["characters"]) == ((1, len(NOTICE) + 1) if action == "cut" else (0, 0))
     reasons = [] if action == "count" else ["passages that occur earlier are too much of it"]
-    reasons = ["cut: 1 passage found earlier in the corpus", *reasons] if action == "cut" else reasons
+    reasons[:0] = ["cut: 1 passage found earlier in the corpus"] * (action == "cut")
     lines = out.rejected if reasons else []
     assert [line["reason"] for line in lines] == reasons
     assert lines == [] or lines[-1]["text"] == texts[1]
@@ -306,19 +296,17 @@ def test_a_share_decides_which_documents_are_dropped(tmp_path: Path) -> None:
 
 
 SHARED = [" ".join(f"shared{n}w{k}" for k in range(40)) for n in range(41)]
+NOTICES = [f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}"]
+DROP: dict[str, Any] = {"repeated_passages": "drop"}
 
 
 @pytest.mark.parametrize(
     ("texts", "options", "stay"),
     [
-        ([f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", f"{SHARED[0]} {english(2, 30)}"], {}, [0, 2]),
-        (
-            [f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", *(f"{SHARED[0]} {'own ' * k}" for k in (3, 9))],
-            {"repeated_passages": "drop"},
-            [0, 2],
-        ),
+        ([*NOTICES, f"{SHARED[0]} {english(2, 30)}"], {}, [0, 2]),
+        ([*NOTICES, *(f"{SHARED[0]} {'own ' * k}" for k in (3, 9))], DROP, [0, 2]),
         ([f"{one} {other}" for one, other in itertools.pairwise(SHARED[:9])], {}, range(0, 8, 2)),
-        ([f"{SHARED[0]} {SHARED[0]}", f"{SHARED[0]} few"], {"repeated_passages": "drop", "repeated_share": 0.4}, [1]),
+        ([f"{SHARED[0]} {SHARED[0]}", f"{SHARED[0]} few"], DROP | {"repeated_share": 0.4}, [1]),
     ],
     ids=["words left", "drop", "chain", "repeats itself"],
 )
@@ -331,7 +319,7 @@ def test_the_first_copy_of_a_passage_is_in_a_document_that_stays(
 
 
 def test_later_rounds_sort_only_windows_of_undecided_documents(tmp_path: Path) -> None:
-    texts = [f"{NOTICE} {english(1, 30)}", f"{NOTICE} {SHARED[0]}", f"{SHARED[0]} {english(2, 30)}"]
+    texts = [*NOTICES, f"{SHARED[0]} {english(2, 30)}"]
     texts += [f"{english(k, 30)} {SHARED[1 + k % 5]}" for k in range(3, 30)]
     windows: list[int] = []
 
@@ -394,10 +382,8 @@ def test_the_report_names_the_commonest_passages_and_their_first_place(tmp_path:
     texts = [f"{english(k, 20)}\n{k} {notice if k % 3 else menu}. {k} {english(k + 100, 5)}" for k in range(30)]
     out = build_of(tmp_path, texts, dedup_passages=15)
     found = out.counts["repeated_passages"]
-    assert [(each["count"], each["words"], each["text"], each["id"], each["line"]) for each in found[:2]] == [
-        (20, 62, notice, "d1", 2),
-        (10, 20, menu, "d0", 1),
-    ]
+    shown = [(each["count"], each["words"], each["text"], each["id"], each["line"]) for each in found[:2]]
+    assert shown == [(20, 62, notice, "d1", 2), (10, 20, menu, "d0", 1)]
     page = out.report
     assert "Repeated passages" in page
     assert f"<pre>{menu}</pre>" in page

@@ -9,27 +9,21 @@ import os
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import pipeline.builder.stages
 from pipeline.atomic import write_json
 from pipeline.builder.engines.local import progress_to
-from pipeline.builder.engines.options import EngineOptions
 from pipeline.builder.inputs import Input
 from pipeline.builder.limits import Limits
-from pipeline.builder.outcome import EXACT, KEPT, NEAR
 from pipeline.builder.output_directory import check_unchanged
-from pipeline.builder.partitions.partition import PARTITIONS, Partition, partitions
+from pipeline.builder.partitions.partition import PARTITIONS, partitions
 from pipeline.builder.partitions.unit_records import UnitRecords
 from pipeline.builder.plan import Plan, make_plan
 from pipeline.builder.recipe import Recipe
 from pipeline.builder.stages.registry import STAGES
-from pipeline.builder.stages.stage import Run, Step, once
-from pipeline.builder.stages.survivors import drop, drops_path, outcomes, survives
 from pipeline.builder.work.workspace import Workspace
 from pipeline.errors import InputError, PlanChangedError
-from pipeline.progress import Progress
 
 
 def write(path: Path, lines: int = 1, width: int = 10) -> Path:
@@ -122,7 +116,7 @@ def test_units_report_the_bytes_of_all_their_files_and_lanes_share_those_of_one(
         assert len(units) > 1 or units[0].bytes_read == whole
 
 
-# Stages are in the same order in their list, in the README and in the report; the runner skips what exists.
+# Stages are in the same order in their list, in the README and in the report.
 
 
 def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -> None:
@@ -133,20 +127,6 @@ def test_the_map_and_the_readme_have_the_stages_in_the_order_of_the_registry() -
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     names = [stage.name.replace("_", " ") for stage in STAGES]
     assert f"\n    {' -> '.join(['plan', *names, 'manifest'])}\n" in readme
-
-
-def test_the_first_stage_that_drops_a_document_counts(tmp_path: Path) -> None:
-    partition, dedup = Partition(Workspace(tmp_path), 1), tmp_path / ".build/round/dedup"
-    dedup.mkdir(parents=True)
-    np.save(dedup / "starts.npy", [0, 2, 7])
-    np.save(dedup / "kind.npy", np.array([EXACT, EXACT, KEPT, NEAR, KEPT, KEPT, KEPT], np.uint8))
-    assert survives(partition).tolist() == [True, False, True, True, True]
-    for _ in range(2):  # a unit whose worker dies is tried again
-        for stage, drops in (("later", [1, 1, 0, 0, 0]), ("earlier", [1, 0, 1, 0, 0])):
-            drops_path(partition, stage).parent.mkdir(parents=True, exist_ok=True)
-            drop(partition, stage, np.array(drops, bool))
-    assert survives(partition).tolist() == [False, False, False, True, True]
-    assert outcomes(partition, ["earlier", "later"]).tolist() == [4, NEAR, 3, KEPT, KEPT]
 
 
 def test_a_file_of_a_partition_is_in_its_last_version_and_a_stage_reads_the_versions_before_its_own(
@@ -167,21 +147,3 @@ def test_a_file_of_a_partition_is_in_its_last_version_and_a_stage_reads_the_vers
     (before,) = partitions(workspace, before="second")
     assert [before.path(name).parent for name in "abc"] == [ingested, first, first]
     assert before.edition("second") == second
-
-
-def test_a_unit_is_run_only_if_its_path_does_not_exist(tmp_path: Path) -> None:
-    run = Run(Workspace(tmp_path), Plan((), (), Recipe(), {}, {}), Progress(quiet=True), EngineOptions().open)
-    there, done = tmp_path / "there", list[Path]()
-    there.write_text("as it was")
-    for in_parent, name in ((True, "a/b/new"), (False, "c/newer")):
-        units = [there, tmp_path / name]
-        run.make(Step(units=units, function=touch, makes=Path, done=done.append, in_parent=in_parent))
-        assert done == units, "those that exist count as done too"
-        done.clear()
-    assert there.read_text() == "as it was"
-    run.make(once(there, touch, there))
-    assert there.read_text() == "as it was"
-
-
-def touch(path: Path) -> None:
-    path.write_text("made")

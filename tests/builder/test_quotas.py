@@ -42,9 +42,8 @@ from tests.stream.order_oracle import mix64
 
 FILES, RECORDS = 8, 12  # of a folder whose files are cut in two
 LARGE = 400  # records of one file
-LIMITS = Limits(
-    smallest_unit_bytes=8_000, unit_bytes=8_000, partition_characters=15_000, partition_records=20, batch_records=7
-)
+SMALLEST = {"smallest_unit_bytes": 8_000, "unit_bytes": 8_000}
+LIMITS = Limits(**SMALLEST, partition_characters=15_000, partition_records=20, batch_records=7)
 
 
 def run(inputs: Any, output: Path, **options: Any) -> Manifest:
@@ -62,15 +61,10 @@ def as_lines(records: list[dict[str, Any]]) -> bytes:
 
 def large_records(repeated: bool = False) -> list[dict[str, Any]]:
     """Documents of some 250 tokens, beside 4 kB that hardly compress; of ``repeated`` ones one in four is new."""
-    noise = random.Random(0)
-    return [
-        {
-            "text": english(0 if repeated and k % 4 else k, 4),
-            "kind": "rare" if k % 10 == 9 else "plain",
-            "noise": noise.randbytes(2_000).hex(),
-        }
-        for k in range(LARGE)
-    ]
+    noise, numbers = random.Random(0), range(LARGE)
+    texts = [english(0 if repeated and k % 4 else k, 4) for k in numbers]
+    kinds = ["rare" if k % 10 == 9 else "plain" for k in numbers]
+    return [{"text": texts[k], "kind": kinds[k], "noise": noise.randbytes(2_000).hex()} for k in numbers]
 
 
 LARGE_FILES: dict[str, Callable[[], bytes]] = {
@@ -152,9 +146,8 @@ def test_of_one_file_no_more_is_asked_for_than_fills_the_quota(
     texts, lines = large_records(), [line - 1 for _, line, _ in found]
     assert lines == sorted(lines)
     assert sum(len(texts[line]["text"].encode()) + 1 for line in lines) == cut.counts["tokens"]
-    gap = next(
-        (k for k, line in enumerate(lines) if line != k), len(lines)
-    )  # all before the partition that fills the quota stay
+    # All before the partition that fills the quota stay.
+    gap = next((k for k, line in enumerate(lines) if line != k), len(lines))
     assert gap >= LIMITS.batch_records
     assert lines[-1] - gap <= LIMITS.partition_records + LIMITS.batch_records
 
@@ -321,9 +314,8 @@ MASK = (1 << 64) - 1
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """400 documents: a quarter too short, and of every tenth a near duplicate."""
-    texts = [
-        english(k - k % 10 if k % 10 == 1 else k, 3 if k % 4 == 2 else 20) + " End." * (k % 10) for k in range(400)
-    ]
+    near = {k: english(k - k % 10 if k % 10 == 1 else k, 3 if k % 4 == 2 else 20) for k in range(400)}
+    texts = [text + " End." * (k % 10) for k, text in near.items()]
     return write_jsonl(tmp_path_factory.mktemp("draws") / "in.jsonl", texts)
 
 
@@ -356,9 +348,8 @@ def test_draws_are_uniform_and_those_of_seeds_and_purposes_independent() -> None
 @given(st.lists(st.binary(min_size=16, max_size=16), min_size=1), st.floats(0, 1), st.floats(0, 1))
 def test_a_share_draws_all_that_a_smaller_one_does(texts: list[bytes], one: float, other: float) -> None:
     hashes = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, 16)
-    nothing, less, more, every = (
-        drawn(hashes, 0, "val", share) for share in (0.0, min(one, other), max(one, other), 1.0)
-    )
+    shares = (0.0, min(one, other), max(one, other), 1.0)
+    nothing, less, more, every = (drawn(hashes, 0, "val", share) for share in shares)
     assert not nothing.any()
     assert every.all()
     assert not (less & ~more).any()
@@ -405,6 +396,5 @@ def test_validation_depends_on_texts_alone_and_grows_with_its_share(source: Path
     (tmp_path / "half.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[200:]))
     draw(tmp_path / "half.jsonl", tmp_path / "half", seed=5)
     assert ids_of(tmp_path / "shards", "val") > ids_of(tmp_path / "whole", "val")
-    assert ids_of(tmp_path / "half", "val") == ids_of(tmp_path / "whole", "val") & ids_of(
-        tmp_path / "half", "train", "val"
-    )
+    of_half = ids_of(tmp_path / "half", "train", "val")
+    assert ids_of(tmp_path / "half", "val") == ids_of(tmp_path / "whole", "val") & of_half

@@ -178,20 +178,15 @@ def test_a_config_file_names_transforms_of_modules_beside_it(tmp_path: Path) -> 
     assert run_command("build", ["--config", str(home / "build.yaml"), "--quiet"]) == 0
     assert Manifest.read(tmp_path / "out").counts["dropped"] == {"own_transforms:drop_blocked": 1}
     (tmp_path / "build.yaml").touch()
-    specs = [
-        "home/own_transforms:shout",
-        f"{home}/own_transforms:shout",
-        "home.own_transforms:shout",
-        "json:dumps",
-        "clean",
-    ]
+    own = "own_transforms:shout"
+    specs = [f"home/{own}", f"{home}/{own}", f"home.{own}", "json:dumps", "clean"]
     given = with_config_folder(",".join(specs), tmp_path / "build.yaml")
     assert given == [f"{tmp_path}/{specs[0]}", specs[1], f"{tmp_path}/{specs[2]}", "json:dumps", "clean"]
     assert (with_config_folder(None, tmp_path), with_config_folder([3], tmp_path)) == (None, [3])
-    listed = ",".join(["normalize", f"{home}/own_transforms:shout"])
+    listed = f"normalize,{home}/{own}"
     flags = ["--transforms", listed, "--rules", "none", "--tokenizer", "bytes", "--workers", "1", "--quiet"]
     assert run_command("build", [str(source), "--output", str(tmp_path / "flags"), *flags]) == 0
-    assert Manifest.read(tmp_path / "flags").recipe["settings"]["transforms"] == ["normalize", "own_transforms:shout"]
+    assert Manifest.read(tmp_path / "flags").recipe["settings"]["transforms"] == ["normalize", own]
 
 
 def test_a_list_with_built_in_transforms_is_the_whole_order(tmp_path: Path) -> None:
@@ -368,13 +363,9 @@ def test_all_parts_of_a_document_go_to_the_same_split(tmp_path: Path, options: d
     ],
 )
 def test_a_field_that_cannot_be_kept_is_named(tmp_path: Path, fields: str, value: object, said: str) -> None:
-    def sets(document: Document) -> Document:
-        document.metadata = {**document.metadata, "x": value}
-        return document
-
     source = write_records(tmp_path / "in.jsonl", ["One."])
     with pytest.raises(BuildError, match=said):
-        make(source, tmp_path / "out", transforms=[named(sets, adds=("x",))], keep_fields=fields)
+        make(source, tmp_path / "out", transforms=[named(sets(metadata={"x": value}), adds=("x",))], keep_fields=fields)
 
 
 def test_a_load_that_fails_names_the_transform(tmp_path: Path) -> None:
@@ -454,26 +445,18 @@ def quality_rule(path: Path, least: float) -> str:
     return str(path)
 
 
-def test_texts_are_exported_with_their_keys_and_ids(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
-) -> None:
+def test_texts_are_exported_with_their_keys_and_ids(tmp_path: Path, says: Says) -> None:
     source = write_records(tmp_path / "in.jsonl", SCORED, n=[1, 2, 3, 4])
     with open(source, "a") as file:
         file.write("no json\n")
-    assert run_command("texts", [str(source), "--output", str(tmp_path / "texts.parquet")]) == 0
-    assert pq.read_table(tmp_path / "texts.parquet").to_pydict() == {
-        "key": [*map(key, SCORED)],
-        "id": ["d0", "d1", "d2", "d3"],
-        "text": SCORED,
-    }
-    said = capsys.readouterr()
+    said = says(0, "texts", source, "--output", tmp_path / "texts.parquet")
+    held = pq.read_table(tmp_path / "texts.parquet").to_pydict()
+    assert held == {"key": [*map(key, SCORED)], "id": ["d0", "d1", "d2", "d3"], "text": SCORED}
     assert said.out == f"{tmp_path}/texts.parquet: 4 texts\n"
-    assert (
-        "in.jsonl: it is an input, which would be replaced; choose another name"
-        in says(2, "texts", source, "--output", source).err
-    )
     assert "1 bad records; the first" in said.err
-    assert run_command("texts", [str(source), "--output", str(tmp_path / "some.parquet"), "--where", "n > 2"]) == 0
+    replaced = "in.jsonl: it is an input, which would be replaced; choose another name"
+    says(2, "texts", source, "--output", source, shows=replaced)
+    says(0, "texts", source, "--output", tmp_path / "some.parquet", "--where", "n > 2")
     assert pq.read_table(tmp_path / "some.parquet")["text"].to_pylist() == SCORED[2:]
 
 

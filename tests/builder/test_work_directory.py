@@ -169,9 +169,8 @@ def test_files_and_folders_within_a_result_are_on_disk_before_it_has_its_name(
         assert synced == []
     *before, last = synced
     assert last == str(tmp_path), "the rename"
-    assert {Path(path).relative_to(directory).as_posix() for path in before} == {
-        *(".", "one", "texts", "texts/two", "texts/more", "texts/more/three")
-    }
+    names = {".", "one", "texts", "texts/two", "texts/more", "texts/more/three"}
+    assert {Path(path).relative_to(directory).as_posix() for path in before} == names
 
 
 def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_before_the_writer_goes_on(

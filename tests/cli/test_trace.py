@@ -146,15 +146,11 @@ def test_the_steps_that_contain_a_document_are_shown_on_the_ranks_of_the_run(
     assert f"step 4, rank 1, row 1, tokens {first['row_begin']} to {first['row_end']}: {key}, tokens" in "\n".join(
         shown
     )
-    assert (
-        "no step of the first 0 contains it; --steps N searches"
-        in says(1, "trace", built, *rest, "--document", key, "--steps", "0").out
-    )
+    message = "no step of the first 0 contains it; --steps N searches"
+    says(1, "trace", built, *rest, "--document", key, "--steps", "0", shows=message)
     assert "no document 'nowhere' in" in says(2, "trace", built, *rest, "--document", "nowhere").err
-    assert (
-        "--ranks 3 do not share a global batch of 4 rows equally"
-        in says(2, "trace", built, *rest[:3], "4", "--ranks", "3", "--document", key).err
-    )
+    message = "--ranks 3 do not share a global batch of 4 rows equally"
+    says(2, "trace", built, *rest[:3], "4", "--ranks", "3", "--document", key, shows=message)
 
 
 TEXTS = make_texts(80)
@@ -236,10 +232,8 @@ def test_a_state_of_another_dataset_and_a_row_that_is_not_there_are_refused(
     assert trace([str(built), "--state", str(state), "--step", "0", "--global-batch", "2"]) != 0
     state.write_text(json.dumps(pipeline.ShardDataset(built).pack(4).batch(2).state_dict()))
     capsys.readouterr()
-    assert (
-        "the state belongs to one dataset, got 2: a, b"
-        in says(2, "trace", "a", "b", "--state", state, "--step", "0", "--global-batch", "2").err
-    )
+    message = "the state belongs to one dataset, got 2: a, b"
+    says(2, "trace", "a", "b", "--state", state, "--step", "0", "--global-batch", "2", shows=message)
     assert "--global-batch is missing" in says(2, "trace", built, "--state", state, "--step", "0").err
     arguments = [str(built), "--state", str(state), "--step", "0", "--global-batch", "2", "--row", "2"]
     assert "--row 2: step 0 has the rows 0 to 1" in says(2, "trace", *arguments).err
@@ -294,9 +288,9 @@ def test_a_cap_is_an_error_with_weights_that_fit(folder: Path, capsys: pytest.Ca
     fit = mixed(folder).pack(16).plan(4e4, max_epochs={"wiki": 1.5}, on_cap="renormalize")
     rows = {name: int(share * 4096) for name, share in fit.weights.items()}
     assert f"give the weights that fit, {rows}" in capsys.readouterr().err
-    assert (
-        f"weights that keep wiki within max_epochs: {rows}"
-        in says(0, "plan", f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", *flags, "--on-cap", "renormalize").out
+    message = f"weights that keep wiki within max_epochs: {rows}"
+    says(
+        0, "plan", f"web={folder}/web:0.9", f"wiki={folder}/wiki:0.1", *flags, "--on-cap", "renormalize", shows=message
     )
     given = [f"{name}={folder}/{name}:{share}" for name, share in rows.items()]
     assert plan([*given, *flags]) == 0

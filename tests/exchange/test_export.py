@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import ConfigError, CorruptShardError
-from pipeline.exchange.export import export_tokens
 from pipeline.exchange.token_sources import import_tokens
 from pipeline.finished.redaction.redact import redact
 from pipeline.progress import Progress
@@ -88,9 +87,8 @@ def test_parquet_holds_fields_of_any_kind_under_one_schema(size: int | None, tmp
 
     fields = [{"id": "a"}, {"url": "u", "n": 1}, {"url": 3, "n": 2.5, "mixed": "a", "no": None}]
     fields.append({"tags": ["x"], "key": "mine", "mixed": {"a": 1}})
-    dataset_of(
-        [([k + 1], field) for k, field in enumerate(fields)], tmp_path / "set", val_fraction=0, tokens_per_shard=size
-    )
+    options: dict[str, Any] = {"val_fraction": 0, "tokens_per_shard": size}
+    dataset_of([([k + 1], field) for k, field in enumerate(fields)], tmp_path / "set", **options)
     export(tmp_path / "set", tmp_path / "out", "parquet")
     names = [f"train-{k:05d}-of-00004.parquet" for k in range(4)] if size else ["train-00000-of-00001.parquet"]
     assert sorted(path.name for path in (tmp_path / "out" / "data").iterdir()) == names
@@ -157,25 +155,21 @@ def test_the_command_exports_and_says_files_and_dtype(tmp_path: Path, says: Says
         "splits": {"train": {"documents": 2, "tokens": 5}},
         "files": {name: (tmp_path / "out" / name).stat().st_size for name in names},
     }
-    assert (
-        "error: --to (to= in Python) must be one of megatron, nanogpt, parquet, got 'megatrn' (did"
-        in says(2, "export", tmp_path / "set", "--to", "megatrn", *flags).err
-    )
-    assert "holds files already" in says(2, "export", tmp_path / "set", "--to", "megatron", *flags).err
+    wrong = "error: --to (to= in Python) must be one of megatron, nanogpt, parquet, got 'megatrn' (did"
+    says(2, "export", tmp_path / "set", "--to", "megatrn", *flags, shows=wrong)
+    says(2, "export", tmp_path / "set", "--to", "megatron", *flags, shows="holds files already")
 
 
 @pytest.mark.parametrize("to", ["nanogpt", "megatron", "parquet"])
 def test_redacted_documents_are_called_so_by_an_export_and_an_import(tmp_path: Path, to: str) -> None:
     documents = [[*range(first, first + 20)] for first in range(10, 100, 10)]
-    quiet = pipeline.Progress(quiet=True)
-    pipeline.write_shards(documents, tmp_path / "set", eos_id=0, val_fraction=0, progress=quiet)
+    dataset_of(documents, tmp_path / "set", val_fraction=0)
     redact(tmp_path / "set", ["000000000001", "000000000002"], "opt-out")
     with pytest.warns(UserWarning, match=r"2 documents were redacted, .* redact --drop") as warned:
-        export_tokens(tmp_path / "set", tmp_path / "out", to, progress=quiet)
+        export(tmp_path / "set", tmp_path / "out", to)
     assert len(warned) == 1, "no document is said to hold end-of-text ids"
     if to != "nanogpt":  # a flat array does not tell where its documents end
         source = tmp_path / "out" / ("train.bin" if to == "megatron" else "data")
-        manifest = import_tokens(source, tmp_path / "again", eos_id=0, val_fraction=0, progress=quiet)
-        assert manifest.counts["notes"] == [
-            "2 documents are kept, but hold only end-of-text ids, as redacted documents do"
-        ]
+        manifest = import_tokens(source, tmp_path / "again", eos_id=0, val_fraction=0, progress=QUIET)
+        said = "2 documents are kept, but hold only end-of-text ids, as redacted documents do"
+        assert manifest.counts["notes"] == [said]

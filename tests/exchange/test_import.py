@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.cli.main import main
 from pipeline.errors import ConfigError, DamagedInputError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
@@ -74,9 +73,9 @@ def write_megatron(path: Path, dtype: str = "<i4", code: int = 4) -> Path:
     return path / "x.bin"
 
 
-def write_bin(path: Path) -> Path:
-    np.array(FLAT, "<u2").tofile(path / "flat.bin")
-    return path / "flat.bin"
+def write_bin(path: Path, name: str = "flat.bin") -> Path:
+    np.array(FLAT, "<u2").tofile(path / name)
+    return path / name
 
 
 def write_npy(path: Path) -> Path:
@@ -154,16 +153,16 @@ def cut(name: str, size: int) -> Callable[[Path], None]:
     return lambda path: (path / name).write_bytes((path / name).read_bytes()[:size]) and None  # type: ignore[return-value]
 
 
+MODES = "x.idx: it holds modes of sequences, so it is multimodal, not text; leave it out"
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (cut("x.bin", 30), "x.bin: 30 bytes, but its index points outside them"),
         (cut("x.idx", 20), "x.idx: byte 0: not a Megatron index"),
         (cut("x.idx", 60), "x.idx: 60 bytes, but its 5 sequences need 134"),
-        (
-            damage_index(134, bytes(5)),
-            "x.idx: it holds modes of sequences, so it is multimodal, not text; leave it out",
-        ),
+        (damage_index(134, bytes(5)), MODES),
         (damage_index(134, bytes(4)), "x.idx: 138 bytes, but its 5 sequences need 134"),
         (damage_index(9, b"\x02"), "not a Megatron index of version 1"),
         (damage_index(54, b"\x01"), "points outside them or between ids"),
@@ -340,9 +339,7 @@ def test_text_in_place_of_ids_is_refused_by_name(tmp_path: Path) -> None:
         read(tmp_path / "x.csv", tmp_path / "out")
 
 
-def test_the_command_imports_and_the_result_is_sound(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], says: Says
-) -> None:
+def test_the_command_imports_and_the_result_is_sound(tmp_path: Path, says: Says) -> None:
     file, output = write_parquet(tmp_path), tmp_path / "out"
     (tmp_path / "bad.jsonl").write_text('{"input_ids": [-1]}\n{"input_ids": [7]}\n{"input_ids": [7]}\n')
     bad = [f"{tmp_path}/bad.jsonl", "--eos-id", str(EOS), "--on-error", "records"]
@@ -352,10 +349,9 @@ def test_the_command_imports_and_the_result_is_sound(
         "2 documents lacked the end-of-text id 9 at their end: it was added\n"
     )
     flags = ["--output", str(output), "--eos-id", str(EOS), "--val-fraction", "0", "--keep-fields", "score:int"]
-    assert main(["import", str(file), *flags]) == 0
     empty = "1 documents are empty: they hold only the end-of-text id\n"
-    assert capsys.readouterr().out == f"{output}: 4 documents, 10 tokens, verified\n{empty}"
-    assert main(["verify", str(output)]) == 0
-    assert "[7, 9]" in says(0, "inspect", output, "--id", "b").out  # without a tokenizer, ids have no text
-    assert "no tokenizer, end of text 9, stored as uint16" in says(0, "inspect", output).out
-    assert "holds a dataset already" in says(2, "import", file, *flags).err
+    assert says(0, "import", file, *flags).out == f"{output}: 4 documents, 10 tokens, verified\n{empty}"
+    says(0, "verify", output)
+    says(0, "inspect", output, "--id", "b", shows="[7, 9]")  # without a tokenizer, ids have no text
+    says(0, "inspect", output, shows="no tokenizer, end of text 9, stored as uint16")
+    says(2, "import", file, *flags, shows="holds a dataset already")

@@ -21,6 +21,7 @@ from pipeline.errors import ConfigError, InputError
 from pipeline.progress import Progress
 from pipeline.shards.manifest import Manifest
 from pipeline.shards.verify.dataset import verify_dataset
+from tests.helpers.builds import contents_of
 from tests.helpers.shard_samples import Shard, scan_tar
 
 QUIET = Progress(quiet=True)
@@ -41,10 +42,6 @@ def stored(output: Path) -> list[list[int]]:
     return [documents[key] for key in sorted(documents)]
 
 
-def digests(output: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.iterdir()}
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     documents=st.lists(st.lists(st.integers(2, 383), max_size=20), min_size=1, max_size=30),
@@ -55,7 +52,7 @@ def digests(output: Path) -> dict[str, str]:
 def test_every_document_is_stored_once_closed_and_in_order(
     documents: list[list[int]],
     val_fraction: float,
-    tokens_per_shard: int | None,
+    tokens_per_shard: int,
     tokens_per_sample: int,
     tmp_path_factory: Any,
 ) -> None:
@@ -176,15 +173,10 @@ def test_what_is_no_list_of_ids_is_named_or_skipped_and_counted(document: Any, s
     assert sum(manifest.counts["bad"].values()) == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "where"),
-    [
-        ({"id": 7}, "document 7"),
-        ({"file": "a.jsonl", "line": 3}, "a.jsonl: line 3"),
-        ({"file": "a.jsonl", "id": "x"}, "document x"),
-        ({}, "document 0"),
-    ],
-)
+WHERE = [({"id": 7}, "document 7"), ({"file": "a.jsonl", "line": 3}, "a.jsonl: line 3"), ({}, "document 0")]
+
+
+@pytest.mark.parametrize(("fields", "where"), [*WHERE, ({"file": "a.jsonl", "id": "x"}, "document x")])
 def test_a_bad_document_is_named_by_its_fields(fields: dict[str, Any], where: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^{where}: an id outside the vocabulary: id -1 at position 0"):
         write([([-1], fields)], tmp_path / "set")
@@ -193,17 +185,17 @@ def test_a_bad_document_is_named_by_its_fields(fields: dict[str, Any], where: st
 def test_an_output_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write([[2]], tmp_path / "empty")
-    before = digests(tmp_path / "empty")
+    before = contents_of(tmp_path / "empty")
     with pytest.raises(ConfigError, match="a dataset already; choose another"):
         write([[3]], tmp_path / "empty")
-    assert digests(tmp_path / "empty") == before
+    assert contents_of(tmp_path / "empty") == before
 
 
 def test_equal_documents_give_equal_bytes(tmp_path: Path) -> None:
     documents = [([k % 300, 2], {"url": str(k)}) for k in range(500)]
     for name in ("a", "b"):
         write(documents, tmp_path / name)
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    assert contents_of(tmp_path / "a") == contents_of(tmp_path / "b")
 
 
 KILLED = """

@@ -32,24 +32,14 @@ from tests.helpers.rule_samples import rule_file
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 SPLITS: tuple[By, ...] = ("spaces", "pieces")
 PLAIN = filters.measure_functions()
-REPETITIVE = st.lists(
-    st.sampled_from(
-        ["the", "THE", "a", "don't", "of", "-", "...", "…", "#", ".", "\n", "\n\n", " \n", "汉", "ไท", "ည်"]
-    ),
-    max_size=80,
-).map(" ".join)
+ODD_WORDS = ["the", "THE", "a", "don't", "of", "-", "...", "…", "#", ".", "\n", "\n\n", " \n", "汉", "ไท", "ည်"]
+REPETITIVE = st.lists(st.sampled_from(ODD_WORDS), max_size=80).map(" ".join)
 TIGHT = st.text(st.sampled_from("ab1'’._,:-… \n\u0301#汉ขเ์្្က္်\u200b•"), max_size=60)
-SENTENCES = st.builds(
-    str.join,
-    st.sampled_from(["", " "]),
-    st.lists(
-        st.sampled_from(
-            "It He U.S. J. Mr. Mrs. Prof. xMr. Dr Ds. Dst. PROF. end. end! end? ... .) .' ?! 。 ！ 雨。 ？x a. 7. é. _. A. ะA. "
-            "“Oh!” …» \u2029 \ufeff \u200b \x1c ² \n \n\n \u3002\u3002 ".split(" ")
-        ),
-        max_size=20,
-    ),
-)
+ENDS = (
+    "It He U.S. J. Mr. Mrs. Prof. xMr. Dr Ds. Dst. PROF. end. end! end? ... .) .' ?! 。 ！ 雨。 ？x a. 7. é. _. A. ะA. "
+    "“Oh!” …» \u2029 \ufeff \u200b \x1c ² \n \n\n \u3002\u3002 "
+).split(" ")
+SENTENCES = st.builds(str.join, st.sampled_from(["", " "]), st.lists(st.sampled_from(ENDS), max_size=20))
 
 
 def assert_same(text: str) -> None:

@@ -135,9 +135,8 @@ def test_a_long_line_without_a_space_is_split_within_the_time_limit(unit: str) -
 
 def test_rules_that_count_tokens_say_what_to_install_where_spacy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = load_rules("gopher_datatrove")
-    assert (
-        rules.describe()["tokens"] == f"spacy {importlib.metadata.version('spacy')}"
-    )  # another version, another recipe
+    version = importlib.metadata.version("spacy")
+    assert rules.describe()["tokens"] == f"spacy {version}"  # another version, another recipe
     assert "tokens" not in load_rules("gopher").describe()
 
     monkeypatch.setitem(sys.modules, "spacy", None)  # as where it is not installed

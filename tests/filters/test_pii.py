@@ -16,6 +16,7 @@ from filters.measures.url_lists import read_url_list
 from filters.rules.ruleset import load_rules
 from pipeline.errors import ConfigError
 from tests.helpers.builds import Built
+from tests.helpers.rule_samples import rule_file
 
 MAIL, IP, IP6 = "email@example.com", "192.0.2.1", "2001:db8::1"
 
@@ -70,28 +71,18 @@ def test_a_build_masks_and_counts_addresses(tmp_path: Path) -> None:
 # Lists of domains and words.
 
 
-def blocked(tmp_path: Path, entry: str, urls: list[str | None]) -> list[str]:
+def blocked(tmp_path: Path, entry: str, urls: list[str | None]) -> list[str | None]:
     """Return the urls whose documents a rule keeps."""
     (tmp_path / "domains.txt").write_text("# of UT1\nspam.example\nCo.Example\n")
     (tmp_path / "words.txt").write_text("casino\npoker # and\n")
-    (tmp_path / "r.toml").write_text(f"{entry}\n")
     rows = [{"text": f"Text {n}.", "id": url or "none", "url": url} for n, url in enumerate(urls)]
-    out = Built.of(tmp_path, rows, rules=str(tmp_path / "r.toml"))
-    return list(out.ids)
+    return Built.of(tmp_path, rows, rules=rule_file(tmp_path, f"{entry}\n")).ids
 
 
 URLS = [
-    "https://www.spam.example/x",
-    "http://SPAM.example:80",
-    "https://notspam.example/",
-    "https://a.org/spam.example",
-    "http://a.co.example",
-    "https://casino.org/",
-    "https://a.org/play%2Dpoker/casino.html",
-    "https://a.org/casinos",
-    "http://[x",
-    "b.org",
-    None,
+    *("https://www.spam.example/x", "http://SPAM.example:80", "https://notspam.example/", "https://a.org/spam.example"),
+    *("http://a.co.example", "https://casino.org/", "https://a.org/play%2Dpoker/casino.html", "https://a.org/casinos"),
+    *("http://[x", "b.org", None),
 ]
 
 

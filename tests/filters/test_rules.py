@@ -18,7 +18,7 @@ from filters import bundled_rule_sets, cleaner_functions, measure_functions
 from filters.compiled import SCANNED
 from filters.rules.ruleset import Rule, RuleSet, Violation, load_rules
 from pipeline.errors import ConfigError
-from tests.helpers.builds import run
+from tests.helpers.builds import Built
 from tests.helpers.rule_samples import PROSE, rule_file
 
 NO, INF = -math.inf, math.inf
@@ -85,9 +85,8 @@ def test_a_build_keeps_documents_on_limits_and_drops_those_beyond(tmp_path: Path
     rules = rule_file(tmp_path, "words = { min = 5, max = 7 }\nlongest_word = { max = 40 }\n")
     texts = [" ".join(f"word{k}" for k in range(count)) for count in range(3, 10)]
     texts += [f"{texts[2][:-5]}{'x' * length}" for length in (40, 41)]  # five words, the last one long
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    manifest = run(tmp_path / "in.jsonl", tmp_path / "out", tokenizer="bytes", language=(), rules=rules, dedup=False)
-    assert (manifest.counts["kept"], manifest.counts["dropped"]) == (4, {"words": 4, "longest_word": 1})
+    counts = Built.of(tmp_path, texts, rules=rules, dedup=False).counts
+    assert (counts["kept"], counts["dropped"]) == (4, {"words": 4, "longest_word": 1})
 
 
 @pytest.mark.parametrize(
@@ -153,9 +152,8 @@ def test_other_limits_need_no_measuring() -> None:
     values = rules.measure("one of the few words")
     assert rules.judge(values) is not None
     assert rules.with_limit("words", "min", 3).judge(values) is None
-    assert [
-        rules.with_limit("words", "min", 3).with_limit("words", "max", most).judge(values) is None for most in (4, 5)
-    ] == [False, True]
+    limited = [rules.with_limit("words", "min", 3).with_limit("words", "max", most) for most in (4, 5)]
+    assert [each.judge(values) is None for each in limited] == [False, True]
     with pytest.raises(ConfigError, match="did you mean 'words'"):
         rules.with_limit("word", "min", 3)
 
@@ -171,16 +169,8 @@ def test_zero_is_a_limit_and_false_alone_switches_a_rule_off(tmp_path: Path) -> 
 
 
 def test_later_sets_replace_limits_and_extend(tmp_path: Path) -> None:
-    path = rule_file(
-        tmp_path,
-        """
-        extends = ["gopher"]
-        words = { min = 20 }
-        bullet_line_ratio = false
-        stop_words = { words = ["der", "die"] }
-        longest_word = { max = 40 }
-        """,
-    )
+    text = 'extends = ["gopher"]\nwords = { min = 20 }\nbullet_line_ratio = false\nstop_words = { words = ["der", "die"] }\n'
+    path = rule_file(tmp_path, text + "longest_word = { max = 40 }\n")
     rules = {rule.name: rule for rule in load_rules(path).rules}
     assert (rules["words"].min, rules["words"].max, rules["words"].rule_set) == (20, 100_000, "own")
     assert "bullet_line_ratio" not in rules
@@ -188,9 +178,8 @@ def test_later_sets_replace_limits_and_extend(tmp_path: Path) -> None:
     assert list(rules)[-1] == "longest_word"
     assert load_rules(["gopher", path]).describe() == load_rules(path).describe()
     off = rule_file(tmp_path, 'extends = ["c4"]\n[cut]\nc4_lines = false\nunknown = false\n')
-    assert [cleaner.name for cleaner in load_rules("c4").cleaners if cleaner not in load_rules(off).cleaners] == [
-        "c4_lines"
-    ]
+    gone = [cleaner.name for cleaner in load_rules("c4").cleaners if cleaner not in load_rules(off).cleaners]
+    assert gone == ["c4_lines"]
 
 
 @pytest.mark.parametrize("specs", [None, "", "none", [], ["none"]])
@@ -309,12 +298,11 @@ def test_loading_rules_loads_no_compiler_and_no_model() -> None:
 
 
 def test_a_limit_beside_rule_sets_replaces_that_of_all_sets_wherever_it_stands() -> None:
+    plain = load_rules("gopher_quality").rules[1:]
     for spec in ("gopher_quality,words.min=3,words.max=9e6", ["words.max=9e6", "words.min=3", "gopher_quality"]):
         changed, *others = load_rules(spec).rules
         assert (changed.name, changed.min, changed.max) == ("words", 3, 9e6)
-        assert [rule.describe() for rule in others] == [
-            rule.describe() for rule in load_rules("gopher_quality").rules[1:]
-        ]
+        assert [rule.describe() for rule in others] == [rule.describe() for rule in plain]
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,8 @@ from tests.helpers.corpus import GERMAN, english
 def build(folder: Path, texts: dict[str, str], **options: Any) -> Path:
     """Build a dataset of texts by their ids; those whose ids begin with "w" have the source "web"."""
     records = [{"id": id, "text": text} for id, text in texts.items()]
-    inputs = [
-        f"{name}={write_jsonl(folder / f'{name}.jsonl', some)}"
-        for name in ("web", "books")
-        if (some := [record for record in records if (record["id"][0] == "w") == (name == "web")])
-    ]
+    some = {name: [one for one in records if (one["id"][0] == "w") == (name == "web")] for name in ("web", "books")}
+    inputs = [f"{name}={write_jsonl(folder / f'{name}.jsonl', held)}" for name, held in some.items() if held]
     run_plain(inputs, folder / "set", **options)
     return folder / "set"
 
@@ -108,10 +105,8 @@ def test_a_changed_text_is_shown_from_its_first_difference(tmp_path: Path) -> No
     after = {"w1": english(1), "b1": english(2)[:200] + "!" + english(2)[200:], "b2": english(3, 9)}
     before["b2"] = after["b2"][:-8]
     found = diff(build(tmp_path / "a", before), build(tmp_path / "b", after))
-    assert [*found["by_source"].items()] == [
-        ("books", {"same": 0, "changed": 2, "only_a": 0, "only_b": 0}),
-        ("web", {"same": 1, "changed": 0, "only_a": 0, "only_b": 0}),
-    ]
+    books, web = ({**dict.fromkeys(KINDS, 0), kind: count} for kind, count in (("changed", 2), ("same", 1)))
+    assert [*found["by_source"].items()] == [("books", books), ("web", web)]
     [sample, longer] = found["changed"]
     assert (longer["id"], longer["character"]) == ("b2", len(before["b2"]))
     assert (sample["id"], sample["character"], sample["texts"][1][30]) == ("b1", 200, "!")
@@ -248,10 +243,8 @@ def test_tables_and_exit_status_say_whether_builds_differ(tmp_path: Path, says: 
 def test_what_cannot_be_compared_is_exit_status_2(tmp_path: Path, says: Says) -> None:
     first = build(tmp_path / "a", {"w1": english(1)})
     pipeline.write_shards([np.arange(9, dtype=np.uint16)], tmp_path / "ids", eos_id=0)
-    for arguments, message in (
-        ((first, tmp_path / "none"), "none/manifest.json: not there"),
-        ((tmp_path / "ids", first), "its shards hold no ids and hashes of texts; compare datasets that"),
-    ):
-        assert message in says(2, "diff", *map(str, arguments)).err
+    none, said = "none/manifest.json: not there", "its shards hold no ids and hashes of texts; compare datasets that"
+    says(2, "diff", first, tmp_path / "none", shows=none)
+    says(2, "diff", tmp_path / "ids", first, shows=said)
     with pytest.raises(ConfigError, match="no ids and hashes"):
         diff(first, tmp_path / "ids")

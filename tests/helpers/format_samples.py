@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +104,11 @@ def as_members(records: list[bytes]) -> bytes:
     return b"".join(map(as_gzip, records))
 
 
-def tar_of(members: Mapping[str, bytes]) -> bytes:
+def tar_of(members: Mapping[str, bytes] | Iterable[tuple[str, bytes]]) -> bytes:
     """Return a tar with these members."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
-        for name, payload in members.items():
+        for name, payload in members.items() if isinstance(members, Mapping) else members:
             member = tarfile.TarInfo(name)
             member.size = len(payload)
             archive.addfile(member, io.BytesIO(payload))

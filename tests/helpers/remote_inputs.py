@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import io
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import pipeline
 from pipeline.objects.request_options import RequestOptions
-from pipeline.progress import Progress
 from pipeline.text.discovery import find_inputs
 from pipeline.text.document import Document
 from pipeline.text.readers.document_reader import DocumentReader
 from pipeline.text.storage.input_file import InputFile
+from tests.helpers.builds import run_plain
 from tests.helpers.text_samples import make_texts
 
 QUICK = RequestOptions(tries=6, first_delay=0.001, timeout=10)  # on a busy machine, too, a request comes once
 TEXTS = make_texts(300, 5)
+SECRETS = (b"PASSWORD", b"USER", b"SECRETSIGNATURE", b"VVNFUjpQQVNTV09SRA")  # the last: USER:PASSWORD in base64
 
 
 def only(url: str) -> InputFile:
@@ -34,11 +35,7 @@ def texts_of(file: InputFile, *span: Any) -> list[str]:
     return [record.text for record in records if isinstance(record, Document)]
 
 
-def build(inputs: Any, output: Path, **settings: Any) -> Any:
-    plain = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "dedup": False, "workers": 1}
-    return pipeline.build(
-        inputs, output, **{"progress": Progress(quiet=True), "keep_signatures": False, **plain, **settings}
-    )
+build = partial(run_plain, dedup=False, keep_signatures=False)
 
 
 def shards_of(manifest: Any) -> list[str]:
@@ -57,11 +54,6 @@ def columns_file(rows: int, group: int) -> bytes:
 def assert_nowhere(folder: Path, said: str) -> None:
     held = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert len(held) > 3
-    for secret in (
-        b"PASSWORD",
-        b"USER",
-        b"SECRETSIGNATURE",
-        b"VVNFUjpQQVNTV09SRA",
-    ):  # the last: USER:PASSWORD in base64
+    for secret in SECRETS:
         assert [path for path, data in held.items() if secret in data] == []
         assert secret.decode() not in said

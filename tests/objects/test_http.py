@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import random
 import re
@@ -17,17 +18,10 @@ from typing import Any
 import pytest
 
 from pipeline.errors import ConfigError, CorruptShardError, ShardwrightError, StorageError
+from pipeline.objects import remote_object
 from pipeline.objects.http import Answer, Server
 from pipeline.objects.locations import folder_of, location
-from pipeline.objects.remote_object import (
-    RemoteObject,
-    describe,
-    download,
-    knows_ranges,
-    read_parsed,
-    read_range,
-    read_whole,
-)
+from pipeline.objects.remote_object import RemoteObject, describe, download, knows_ranges, read_parsed, read_range
 from pipeline.objects.request_options import RequestOptions
 from pipeline.objects.retries import retrying
 from pipeline.objects.urls import is_remote, shown
@@ -64,7 +58,7 @@ def test_an_empty_object_has_a_size_and_a_version_whatever_the_server_says_of_it
     server.faults = [answer]
     info = describe(server.url("empty.tar"), QUICK)
     assert info == (0, hashlib.sha256(b"").hexdigest())
-    assert read_whole(server.url("empty.tar"), 0, QUICK) == b""
+    assert remote_object.read_whole(server.url("empty.tar"), 0, QUICK) == b""
     assert knows_ranges(server.url("a.tar"), QUICK)
 
 
@@ -86,9 +80,9 @@ def test_ranges_are_exact_whether_or_not_the_server_knows_them(server: FaultySer
 def test_a_large_object_is_read_by_requests_for_its_parts(server: FaultyServer) -> None:
     server.files["large"] = data = DATA * 8
     server.faults = ["ok", "503", "short"]
-    assert read_whole(server.url("large"), len(data), QUICK) == data
+    assert remote_object.read_whole(server.url("large"), len(data), QUICK) == data
     assert {"bytes=0-1048575", "bytes=1048576-2097151"} < {wanted for _, wanted in server.requests}
-    assert read_whole(server.url("empty.tar"), 0, QUICK) == b""
+    assert remote_object.read_whole(server.url("empty.tar"), 0, QUICK) == b""
 
 
 def test_a_range_that_broke_off_goes_on_where_it_stopped(server: FaultyServer) -> None:
@@ -248,21 +242,12 @@ def test_a_host_that_never_answers_fails_after_few_tries_with_the_cause(kind: st
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"tries": 0},
-        {"tries": 1.5},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-        {"timeout": float("inf")},
-        {"timeout": "9"},
-        {"tries": True},
-    ],
+    ("name", "value"),
+    [*(("tries", k) for k in (0, 1.5, True)), *(("timeout", k) for k in (0, math.nan, math.inf, "9"))],
 )
-def test_wrong_limits_are_named(wrong: dict[str, Any]) -> None:
-    ((name, value),) = wrong.items()
+def test_wrong_limits_are_named(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be .*, got {value!r}"):
-        RequestOptions(**wrong)
+        RequestOptions(**{name: value})
 
 
 INTERRUPTED = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from functools import partial
 from pathlib import Path
@@ -16,28 +15,18 @@ from pipeline.errors import MissingObjectError
 from pipeline.objects.request_options import CONNECTIONS, RequestOptions, RetryableError
 from pipeline.objects.request_threads import in_threads
 from pipeline.objects.retries import retrying
-from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import verify_dataset
 from tests.helpers import interpreters
-from tests.helpers.builds import digests
+from tests.helpers.builds import digests, run_plain, write_jsonl
 from tests.helpers.corpus import english
 from tests.helpers.faulty_server import PASSING, FaultyServer
 from tests.helpers.shard_samples import index_extents, make_documents, write_dataset
 from tests.helpers.text_streams import ids
 
-SETTINGS: dict[str, Any] = {
-    "tokenizer": "bytes",
-    "rules": (),
-    "val_fraction": 0.0,
-    "workers": 1,
-    "progress": Progress(quiet=True),
-}
 
-
-def lines(first: int, count: int) -> bytes:
-    return b"".join(
-        json.dumps({"id": f"d{k}", "text": english(k)}).encode() + b"\n" for k in range(first, first + count)
-    )
+def write(path: Path, first: int, count: int) -> bytes:
+    """Write documents, and return the bytes of their file."""
+    return write_jsonl(path, [{"id": f"d{k}", "text": english(k)} for k in range(first, first + count)]).read_bytes()
 
 
 def packed(source: Any, **options: Any) -> Any:
@@ -59,8 +48,7 @@ def test_of_shards_that_are_streamed(tmp_path: Path, server: FaultyServer) -> No
 def test_of_texts_that_are_streamed(tmp_path: Path, server: FaultyServer) -> None:
     names = [f"{number}.jsonl" for number in range(len(PASSING))]
     for number, name in enumerate(names):
-        (tmp_path / name).write_bytes(lines(20 * number, 20))
-        server.files[name] = (tmp_path / name).read_bytes()
+        server.files[name] = write(tmp_path / name, 20 * number, 20)
 
     def stream(files: list[Any]) -> Any:
         return pipeline.TextDataset(files, "bytes", epochs=1).shuffle(seed=1).pack(64).batch(8)
@@ -84,14 +72,14 @@ def test_of_a_dataset_that_is_verified(tmp_path: Path, server: FaultyServer) -> 
 
 @pytest.mark.stacks
 def test_of_a_dataset_that_a_build_is_held_against(tmp_path: Path, server: FaultyServer) -> None:
-    (tmp_path / "first.jsonl").write_bytes(lines(0, 40))
-    (tmp_path / "more.jsonl").write_bytes(lines(20, 40))
-    pipeline.build(tmp_path / "first.jsonl", tmp_path / "first", **SETTINGS)
-    pipeline.build(tmp_path / "more.jsonl", tmp_path / "here", against=[str(tmp_path / "first")], **SETTINGS)
+    write(tmp_path / "first.jsonl", 0, 40)
+    write(tmp_path / "more.jsonl", 20, 40)
+    run_plain(tmp_path / "first.jsonl", tmp_path / "first")
+    run_plain(tmp_path / "more.jsonl", tmp_path / "here", against=[str(tmp_path / "first")])
     server.serve(tmp_path / "first")
     server.files = {path.replace("data/", "first/"): data for path, data in server.files.items()}
     server.passing = ["flipped", "404", "page", "flipped", "short", "503", "520", "flipped"]
-    manifest = pipeline.build(tmp_path / "more.jsonl", tmp_path / "there", against=[server.url("first")], **SETTINGS)
+    manifest = run_plain(tmp_path / "more.jsonl", tmp_path / "there", against=[server.url("first")])
     assert manifest.counts["duplicates"] == {"exact": 20, "near": 0}
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
     assert len(server.passing) <= 2

@@ -66,11 +66,10 @@ def house(tmp_path: Path) -> dict[str, str]:
     """The environment of processes that see an installed package with a store of its own, in a folder of this machine."""
     site = tmp_path / "site"
     (site / "house_store-1.0.dist-info").mkdir(parents=True)
+    information = site / "house_store-1.0.dist-info"
     (site / "house_store.py").write_text(MODULE)
-    (site / "house_store-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: house-store\nVersion: 1.0\n"
-    )
-    (site / "house_store-1.0.dist-info" / "entry_points.txt").write_text("[fsspec.specs]\nhouse = house_store:House\n")
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: house-store\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[fsspec.specs]\nhouse = house_store:House\n")
     (tmp_path / "store" / "raw").mkdir(parents=True)
     return {**os.environ, "PYTHONPATH": f"{site}:{ROOT}", "HOUSE": str(tmp_path / "store")}
 
@@ -80,9 +79,8 @@ def test_workers_and_commands_read_and_write_a_registered_store(house: dict[str,
     write_jsonl(tmp_path / "store" / "raw" / "in.jsonl", [english(k) for k in range(60)])
     more = write_jsonl(tmp_path / "more.jsonl", [english(999)])
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "script.py", str(more)], env=house, cwd=tmp_path, text=True, capture_output=True, timeout=300
-    )
+    options: dict[str, Any] = {"text": True, "capture_output": True, "timeout": 300}
+    done = subprocess.run([sys.executable, "script.py", str(more)], env=house, cwd=tmp_path, **options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:3] == ["60", "60", "1"]
     manifest = json.loads((tmp_path / "store" / "sets" / "one" / "manifest.json").read_text())

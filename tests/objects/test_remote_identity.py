@@ -13,6 +13,7 @@ import pytest
 
 import pipeline
 from pipeline.objects.request_options import version_of
+from tests.helpers.builds import run_plain
 from tests.helpers.faulty_server import FaultyServer, running_server
 from tests.helpers.input_server import InputServer, running_inputs
 from tests.helpers.shard_samples import make_documents, write_dataset, write_documents
@@ -61,9 +62,7 @@ def test_texts_whose_urls_differ_in_their_queries_are_all_read(texts: InputServe
 def test_a_build_reads_all_urls_that_differ_in_their_queries(tmp_path: Path, texts: InputServer) -> None:
     wanted = two_queries(texts)
     urls = [texts.url("get.jsonl?f=1"), texts.url("get.jsonl?f=2")]
-    manifest = pipeline.build(
-        urls, tmp_path / "out", tokenizer="bytes", rules=(), dedup=False, val_fraction=0, workers=1
-    )
+    manifest = run_plain(urls, tmp_path / "out", dedup=False)
     assert sum(shard.documents for shard in manifest.shards) == len(wanted)
     written = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"f=1" not in written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import shutil
 import subprocess
@@ -34,9 +33,7 @@ from tests.helpers.corpus import english
 from tests.helpers.shard_samples import make_documents, write_dataset
 from tests.helpers.text_samples import make_texts, write_texts
 
-linux = pytest.mark.skipif(
-    not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells the memory of processes"
-)
+linux = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells memory of processes")
 
 
 @linux
@@ -102,12 +99,10 @@ def test_the_bench_of_dedup_knows_all_true_pairs_and_scripts() -> None:
     texts = [english(k % 3, 9) + english(k, 3) for k in range(9)] + ["one two", "One, two", ""]
     texts += bench_dedup.edited_copies(texts, 9)
     a, b, found = bench_dedup.true_pairs(texts)
-    true = {
-        pair: similarity(*(texts[k] for k in pair)) for pair in itertools.combinations(range(20), 2) if pair[1] != 11
-    }
-    assert dict(zip(zip(a.tolist(), b.tolist(), strict=True), found, strict=True)) == pytest.approx(
-        {pair: value for pair, value in true.items() if value >= bench_dedup.LEAST}
-    )
+    pairs = [pair for pair in itertools.combinations(range(20), 2) if pair[1] != 11]
+    true = {pair: similarity(*(texts[k] for k in pair)) for pair in pairs}
+    expected = {pair: value for pair, value in true.items() if value >= bench_dedup.LEAST}
+    assert dict(zip(zip(a.tolist(), b.tolist(), strict=True), found, strict=True)) == pytest.approx(expected)
     letters = ["a", "ж", "ب", "क", "ש", "ก", "語", "語語語かな", "カ", "말", "α", "1"]
     scripts = "Latin Cyrillic Arabic Devanagari Hebrew Thai Han Kana Kana Hangul Greek".split()
     assert list(map(bench_dedup.script_of, letters)) == [*scripts, ""]
@@ -130,12 +125,11 @@ def test_the_bench_of_dedup_alone_finds_the_duplicates_that_it_made(capfd: pytes
 @pytest.mark.nightly
 @linux
 def test_the_benches_of_builds_print_their_tables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lines = [json.dumps({"id": str(k), "text": english(k % 30, 10)}) + "\n" for k in range(40)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    assert bench_growth.main([str(tmp_path / "in.jsonl"), "--scales", "1,2", "--rules", "none"]) == 0
+    source = str(write_texts(tmp_path / "in.jsonl", [english(k % 30, 10) for k in range(40)]))
+    assert bench_growth.main([source, "--scales", "1,2", "--rules", "none"]) == 0
     assert re.search(r"\| 80 +\| 75\.0%", capfd.readouterr().out)
     flags = ["--rounds", "1", "--workers", "1", "--vocab-size", "300"]
-    assert bench_build.main([str(tmp_path / "in.jsonl"), *flags]) == 0
+    assert bench_build.main([source, *flags]) == 0
     assert re.search(r"\| documents/s +\| [\d.]+ ", capfd.readouterr().out)
 
 

@@ -268,10 +268,8 @@ def test_flags_of_a_file_are_overridden_and_a_wrong_one_is_named(folder: Path, t
 def test_a_limit_trains_on_the_first_documents_alone(folder: Path, capsys: Capture, what: str) -> None:
     sizes = [*SIZES[:-4], "--limit", "3", "--epochs", "2", "--eval-every", "0"]
     assert train_gpt.main([str(folder / what), *sizes]) == 0
-    if what == "data":
-        tokens = 3 * 21
-    else:
-        tokens = sum(len(json.loads(line)["text"]) + 1 for line in (folder / what).read_text().splitlines()[:3])
+    texts = [json.loads(line)["text"] for line in (folder / "up.jsonl").read_text().splitlines()[:3]]
+    tokens = 3 * 21 if what == "data" else sum(len(text) + 1 for text in texts)
     assert len(records_of(capsys.readouterr().out)) == -(-2 * tokens // (16 * 8))
 
 
@@ -296,15 +294,13 @@ def test_the_log_of_a_mix_has_each_step_once_with_its_sources(folder: Path, tmp_
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     sequences = [[line[f"data/source/{name}/sequences"] for name in ("up", "down")] for line in lines]
     assert [sum(of_step) for of_step in sequences] == [8 * line["step"] for line in lines]
-    assert [up / (up + down) for up, down in sequences] == pytest.approx(
-        [line["data/source/up/served"] for line in lines], abs=1e-4
-    )
+    served = [line["data/source/up/served"] for line in lines]
+    assert [up / (up + down) for up, down in sequences] == pytest.approx(served, abs=1e-4)
     for line, rows in zip(lines, np.diff(sequences, axis=0, prepend=0).tolist(), strict=True):
         own = [line.get(f"loss/{name}") for name in ("up", "down")]  # of a source that gave no row, none
         assert [loss is not None for loss in own] == [count > 0 for count in rows]
-        assert sum(count * loss for count, loss in zip(rows, own, strict=True) if count) == pytest.approx(
-            8 * line["loss"]
-        )
+        known = sum(count * loss for count, loss in zip(rows, own, strict=True) if count)
+        assert known == pytest.approx(8 * line["loss"])
 
 
 def test_weights_of_a_config_change_at_shares_of_the_run(folder: Path, capsys: Capture) -> None:

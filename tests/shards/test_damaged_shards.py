@@ -79,12 +79,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 def test_a_shard_that_disagrees_with_the_manifest_raises_and_is_named(dataset: Path, damage: str) -> None:
     DAMAGES[damage](dataset / "train-000002.tar")
     stream = pipeline.ShardDataset(dataset, epochs=1).shuffle().pack(8).batch(2)
-    kinds = {
-        "cut": TruncatedShardError,
-        "with": (CorruptShardError, TruncatedShardError),
-        "longer": ManifestError,
-        "swapped": ManifestError,
-    }
+    kinds = {"cut": TruncatedShardError, "longer": ManifestError, "swapped": ManifestError}
     with pytest.raises(kinds.get(damage.split()[0], ShardError), match=r"train-000002\.tar"):
         list(stream)
 
@@ -169,16 +164,11 @@ def test_a_shard_that_is_gone_is_named(dataset: Path) -> None:
 def test_empty_shards_one_document_shards_and_fewer_shards_than_ranks(tmp_path: Path) -> None:
     shards = [[], make_documents(1, seed=1), [], make_documents(20, seed=2), make_documents(1, seed=3)]
     write_dataset(tmp_path / "data", shards)
-    tokens = sorted(t for shard in shards for document in shard for t in document.tolist())
-    seen, counts = [], []
-    for rank in range(5):
-        data = pipeline.ShardDataset(tmp_path / "data", epochs=1).shuffle(window=1)
-        batches = list(data.pack(4).shard(rank, 5).batch(2))
-        counts.append(len(batches))
-        for batch in batches:
-            seen += batch["input_ids"].flatten().tolist()
-    assert len(set(counts)) == 1
-    assert sorted(t for t in seen if t) == [t for t in tokens if t]
+    data = pipeline.ShardDataset(tmp_path / "data", epochs=1).shuffle(window=1)
+    ranks = [list(data.pack(4).shard(rank, 5).batch(2)) for rank in range(5)]
+    seen = [id for rank in ranks for batch in rank for id in batch["input_ids"].flatten().tolist()]
+    assert len(set(map(len, ranks))) == 1
+    assert sorted(filter(None, seen)) == sorted(id for shard in shards for document in shard for id in document if id)
 
 
 def test_a_shard_that_cannot_be_opened_is_named_with_the_cure(dataset: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +11,11 @@ import numpy as np
 import pytest
 import webdataset
 
-import pipeline
 from pipeline.errors import ConfigError, ManifestError, StorageError
-from pipeline.progress import Progress
 from pipeline.shards.extents.table_file import decode_table
 from pipeline.shards.manifest import EXTENTS_NAME, MANIFEST_NAME
 from pipeline.shards.verify.dataset import Problem, verify_dataset
+from tests.helpers.builds import Built
 from tests.helpers.corpus import english
 from tests.helpers.extent_samples import QUICK, columns, edit_table, load, replace_table, write_two_splits
 from tests.helpers.faulty_server import FaultyServer
@@ -30,14 +28,11 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_a_build_writes_one_table_which_verify_finds_again(tmp_path: Path) -> None:
-    lines = [json.dumps({"id": str(k), "text": english(k, 40)}) for k in range(300)]
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    options: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "dedup": False, "progress": Progress(quiet=True)}
-    options |= {"tokens_per_shard": 200_000, "val_fraction": 0.1, "tokens_per_sample": 500, "start_method": "fork"}
-    pipeline.build(tmp_path / "in.jsonl", tmp_path / "out", workers=1, **options)
-    table = decode_table((tmp_path / "out" / EXTENTS_NAME).read_bytes())
+    sizes = {"tokens_per_shard": 200_000, "tokens_per_sample": 500}
+    out = Built.of(tmp_path, [english(k, 40) for k in range(300)], val_fraction=0.1, dedup=False, **sizes)
+    table = decode_table((out / EXTENTS_NAME).read_bytes())
     assert len(table) > table.shards > 3
-    assert list(verify_dataset(tmp_path / "out")) == []
+    assert list(verify_dataset(out)) == []
 
 
 def test_a_dataset_is_loaded_without_opening_a_shard(dataset: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pipeline.shards.manifest import ShardInfo
 from pipeline.shards.npy import NpyError, parse_npy
 from pipeline.shards.shard_access import ShardAccess
 from pipeline.shards.writer import write_shard
+from tests.helpers import format_samples
 from tests.helpers.shard_samples import Shard
 
 
@@ -34,11 +35,7 @@ def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
 
 
 def tar_of(path: Path, *members: tuple[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, payload in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(payload)
-            tar.addfile(info, io.BytesIO(payload))
+    path.write_bytes(format_samples.tar_of(members))
     return path
 
 
@@ -157,7 +154,7 @@ ONE = npy(np.arange(3, dtype="<u2"))
         ([("a.npy", b"PK\3\4")], "no npy array"),
         (
             [("a.npy", b"\x93NUMPY\1\0\x77\0" + ONE[10:127] + b"  " + ONE[128:])],
-            "byte 512: tokens at byte 641 are not .* 2 bytes",
+            "byte 512: tokens at byte 641 are not .* 2 b",
         ),
         ([("a.npy", ONE), ("b.npy", b"\x93NUMPY\x09" + ONE[7:])], "'b.npy', byte 1536: npy version 9.0"),
         ([("README", b"hello")], "no samples"),
@@ -171,27 +168,16 @@ def test_what_is_no_token_sample_is_refused(tmp_path: Path, members: list[tuple[
 
 
 def test_links_are_refused_and_directories_passed_over(path: Path) -> None:
-    with tarfile.open(path, "w") as tar:
-        folder = tarfile.TarInfo("web.v1")
-        folder.type = tarfile.DIRTYPE
-        tar.addfile(folder)
-        info = tarfile.TarInfo("web.v1/a.npy")
-        info.size = len(ONE)
-        tar.addfile(info, io.BytesIO(ONE))
-        assert len(index_so_far(tar, path).lengths) == 1
-        link = tarfile.TarInfo("web.v1/b.npy")
-        link.type, link.linkname = tarfile.LNKTYPE, "web.v1/a.npy"
-        tar.addfile(link)
+    folder, link = tarfile.TarInfo("web.v1"), tarfile.TarInfo("web.v1/b.npy")
+    folder.type, link.type, link.linkname = tarfile.DIRTYPE, tarfile.LNKTYPE, "web.v1/a.npy"
+    array = tarfile.TarInfo("web.v1/a.npy")
+    array.size = len(ONE)
+    members = folder.tobuf() + array.tobuf() + ONE.ljust(512, b"\0")
+    path.write_bytes(members + bytes(1024))
+    assert len(foreign_index(path).lengths) == 1
+    path.write_bytes(members + link.tobuf() + bytes(1024))
     with pytest.raises(ShardError, match=r"b\.npy.*link"):
         foreign_index(path)
-
-
-def index_so_far(tar: tarfile.TarFile, path: Path) -> ShardIndex:
-    """Return the index of the members written so far, closed as a tar of its own."""
-    tar.fileobj.flush()  # type: ignore[union-attr]
-    copy = path.with_name("copy.tar")
-    copy.write_bytes(path.read_bytes() + bytes(1024))
-    return foreign_index(copy)
 
 
 def test_names_split_as_webdataset_splits_them() -> None:
@@ -201,6 +187,9 @@ def test_names_split_as_webdataset_splits_them() -> None:
         assert (sample_parts(name) or (None, None)) == base_plus_ext(name), name
 
 
+SHAPES = (b"(True,)", b"(-1,)", b"[1]")
+
+
 @pytest.mark.parametrize(
     ("header", "said"),
     [
@@ -208,14 +197,10 @@ def test_names_split_as_webdataset_splits_them() -> None:
         (b"{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,), }", "no literal"),
         (b"{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (1,), }", "describes no plain array"),
         (b"{'descr': '<u2', 'fortran_order': 0, 'shape': (1,), }", "describes no plain array"),
-        (b"{'descr': '<u2', 'fortran_order': False, 'shape': (True,), }", "no valid shape"),
-        (b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1,), }", "no valid shape"),
-        (b"{'descr': '<u2', 'fortran_order': False, 'shape': [1], }", "no valid shape"),
+        *((b"{'descr': '<u2', 'fortran_order': False, 'shape': %b, }" % shape, "no valid shape") for shape in SHAPES),
         (b"{'descr': '<u2', 'shape': (1,), }", "descr, fortran_order and shape"),
-        (b"(" * 3000, "no literal"),
         (b"(" * 4097, "npy header of 4097 bytes, more than the 4096"),
-        (b"\xff\xfe", "no literal"),
-        (b"", "no literal"),
+        *((header, "no literal") for header in (b"(" * 3000, b"\xff\xfe", b"")),
     ],
 )
 def test_hostile_npy_headers_are_refused_without_being_run(header: bytes, said: str) -> None:
@@ -280,10 +265,9 @@ def test_a_tar_that_is_rewritten_while_it_is_streamed_is_an_error(tmp_path: Path
     assert len(whole) == 123
     rewrite(tmp_path / "y.tar", "tokens", kind)
     size = (tmp_path / "y.tar").stat().st_size
+    said = rf"y\.tar was written since .*\({size} bytes then, {size} now\).*make the stream again"
     for again in (stream, pickle.loads(pickle.dumps(stream))):
-        with pytest.raises(
-            ShardError, match=rf"y\.tar was written since .*\({size} bytes then, {size} now\).*make the stream again"
-        ):
+        with pytest.raises(ShardError, match=said):
             list(again)
     (tmp_path / "y.tar").unlink()
     with pytest.raises(ShardError, match=rf"y\.tar was written since .*\({size} bytes then, gone now\)"):

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +55,11 @@ def test_the_greatest_vocabulary_and_end_of_text_id_of_a_dtype_are_read(tmp_path
         assert Manifest.read(tmp_path).tokenizer["vocab_size"] == vocab_size
 
 
+def of_shard(name: str, value: object) -> Callable[[Any], None]:
+    """Return an edit of one field of the first shard."""
+    return lambda m: m["splits"]["train"]["shards"][0].update({name: value})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -65,31 +72,22 @@ def test_the_greatest_vocabulary_and_end_of_text_id_of_a_dtype_are_read(tmp_path
         (lambda m: m.update(format="tarball"), "tarball"),
         (lambda m: m.update(dtype="<i8"), "dtype '<i8' is none of <u2, <u4"),
         (lambda m: m.update(tokenizer="gpt2"), "tokenizer: 'gpt2' is not an object with fields; it was edited"),
-        (
-            lambda m: m["tokenizer"].update(vocab_size=0),
-            "vocab_size 0 is no number from 1 to 65536, as many ids as uint16",
-        ),
+        (lambda m: m["tokenizer"].update(vocab_size=0), "vocab_size 0 is no number from 1 to 65536, as .* as uint16"),
         (lambda m: m["tokenizer"].update(vocab_size=65_537), "vocab_size 65537 is no number from 1 to 65536"),
         (lambda m: m["tokenizer"].update(vocab_size=9.0), "vocab_size 9.0 is no number"),
-        (
-            lambda m: m["splits"]["train"].update(tokens=1),
-            r"'train' states \(12, 1\) documents and tokens, its shards \(12, ",
-        ),
-        (lambda m: m["splits"]["train"]["shards"][0].update(sha256="1" * 64), "fingerprint"),
-        (lambda m: m["splits"]["train"]["shards"][0].update(name="../x.tar"), "not a plain file name"),
-        (lambda m: m["splits"]["train"]["shards"][0].update(name="/etc/passwd"), "not a plain file name"),
-        (lambda m: m["splits"]["train"]["shards"][0].update(bytes="many"), "whole number"),
+        (lambda m: m["splits"]["train"].update(tokens=1), r"'train' states \(12, 1\) documents .*, its shards \(12, "),
+        (of_shard("sha256", "1" * 64), "fingerprint"),
+        (of_shard("name", "../x.tar"), "not a plain file name"),
+        (of_shard("name", "/etc/passwd"), "not a plain file name"),
+        (of_shard("bytes", "many"), "whole number"),
         (lambda m: m["splits"]["train"]["shards"][0].pop("sha256"), "sha256"),
-        (lambda m: m["splits"]["train"]["shards"][0].update(source=7), "source must be text, got 7"),
-        (lambda m: m["splits"]["train"]["shards"][0].update(tokens=-1), r"whole numbers of at least 0, got \(5, -1, "),
-        (
-            lambda m: m.update(files=[{"name": "a/b/c", "bytes": 0, "sha256": ""}]),
-            "files must name plain files .*a/b/c",
-        ),
+        (of_shard("source", 7), "source must be text, got 7"),
+        (of_shard("tokens", -1), r"whole numbers of at least 0, got \(5, -1, "),
+        (lambda m: m.update(files=[{"name": "a/b/c", "bytes": 0, "sha256": ""}]), "files must name plain .*a/b/c"),
         (lambda m: m.pop("splits"), "incomplete or malformed: KeyError 'splits'"),
     ],
 )
-def test_an_edited_manifest_is_refused_with_the_value(dataset: Path, change, message: str) -> None:
+def test_an_edited_manifest_is_refused_with_the_value(dataset: Path, change: Any, message: str) -> None:
     value = json.loads((dataset / "manifest.json").read_text())
     change(value)
     text = json.dumps(value)

@@ -19,15 +19,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     np.arange(9, dtype=np.uint16).tofile("train.bin")
     np.save("train.npy", np.arange(9))
-    for name in (
-        "text.jsonl",
-        "ids.parquet",
-        "shard.00000.mds",
-        "meg/a.bin",
-        "meg/a.idx",
-        "lit/chunk-0-0.bin",
-        "lit/index.json",
-    ):
+    others = "text.jsonl ids.parquet shard.00000.mds meg/a.bin meg/a.idx lit/chunk-0-0.bin lit/index.json"
+    for name in others.split():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_bytes(b"1234")
     return tmp_path

@@ -116,9 +116,7 @@ def test_objects_of_s3_are_read_without_loading_a_client(in_extents: Path, s3: d
 
 
 def test_blocks_come_from_any_file_system_of_fsspec(in_extents: Path) -> None:
-    files = fsspec.filesystem("memory")
-    for path in in_extents.iterdir():
-        files.pipe(f"/blocks/{path.name}", path.read_bytes())
+    fsspec.filesystem("memory").put(f"{in_extents}/", "/blocks", recursive=True)
     assert ids(packed("memory://blocks", cache_dir=None)) == ids(packed(in_extents))
 
 
@@ -183,9 +181,8 @@ def test_remote_tars_of_another_tool_stream(
     assert caplog.messages == [f"{server.url('web-0.tar')}: tars without an index: shards are downloaded whole"]
     with pytest.raises(ConfigError, match=r"web-0\.tar: it must be downloaded whole, .*give a cache_dir"):
         whole(server.url("web-0.tar"), cache_dir=None)
-    with pytest.raises(
-        ManifestError, match=r"/web: no manifest\.json there, and http .*: \S+/web/name-{000000\.\.000127}\.tar"
-    ):
+    named = r"/web: no manifest\.json there, and http .*: \S+/web/name-{000000\.\.000127}\.tar"
+    with pytest.raises(ManifestError, match=named):
         whole(server.url("web"))
 
 

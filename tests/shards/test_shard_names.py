@@ -143,26 +143,16 @@ def test_a_folder_of_tars_gives_each_once_and_counts_what_it_leaves_out(tars: Pa
         assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        names.split()
-        for names in (
-            "0.tar 0.tar",
-            "0.tar ./0.tar",
-            "{0,0}.tar",
-            "sub/../1.tar 0-latest.tar",
-            "?.tar 1.tar",
-            ". 0.tar",
-        )
-    ],
-)
-def test_a_tar_that_is_named_twice_is_refused(tars: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
+TWICE = ("0.tar 0.tar", "0.tar ./0.tar", "{0,0}.tar", "sub/../1.tar 0-latest.tar", "?.tar 1.tar", ". 0.tar")
+
+
+@pytest.mark.parametrize("names", TWICE)
+def test_a_tar_that_is_named_twice_is_refused(tars: Path, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
     monkeypatch.chdir(tars)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a folder leaves out
         with pytest.raises(ConfigError, match=r"is named twice.*; name it once"):
-            pipeline.ShardDataset(names)
+            pipeline.ShardDataset(names.split())
 
 
 def test_hidden_tars_are_read_where_they_are_named(tars: Path) -> None:

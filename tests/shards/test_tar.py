@@ -94,15 +94,11 @@ def test_cuts_are_named_where_tarfile_ends_quietly(path: Path) -> None:
     plain_tar(path)
     raw, members = path.read_bytes(), scan_tar(path)
     third = members[2]
-    between = damaged(path, raw[: third.offset])
-    for said in ("TruncatedShardError", "'b.txt'", "between members", f"byte {third.offset}"):
-        assert said in between
+    assert re.search(rf"Truncated.*'b.txt'.*byte {third.offset}.*between members", damaged(path, raw[: third.offset]))
     with tarfile.open(path, "r|") as quiet:
         assert len(list(quiet)) == 2
     assert "inside the header" in damaged(path, raw[: third.offset + 100])
-    payload = damaged(path, raw[: third.data + 3])
-    for said in ("TruncatedShardError", "'c.txt'", "inside the payload"):
-        assert said in payload
+    assert re.search("Truncated.*'c.txt'.*inside the payload", damaged(path, raw[: third.data + 3]))
     assert "end-of-archive" in damaged(path, raw[:-512])
     assert "TruncatedShardError" in damaged(path, raw[:-1])
 
@@ -182,9 +178,8 @@ def test_a_pax_header_that_is_damaged_is_named(path: Path, payload: bytes, size:
 
 def test_compressed_and_other_files_are_refused_by_what_they_are(path: Path) -> None:
     for head, kind in {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}.items():
-        assert f"the first header, byte 0: compressed with {kind}; shards are plain" in damaged(
-            path, head + b"\1" * 600
-        )
+        said = f"the first header, byte 0: compressed with {kind}; shards are plain"
+        assert said in damaged(path, head + b"\1" * 600)
     assert "the first header, byte 0: not a tar: no header here; copy it" in damaged(path, b"{" * 2048)
 
 
@@ -193,10 +188,8 @@ def test_a_link_has_no_payload_whatever_it_states_and_a_long_target(path: Path) 
     link.type, link.linkname, link.size = tarfile.SYMTYPE, "t" * 120, 700
     raw = link.tobuf(tarfile.GNU_FORMAT) + tarfile.TarInfo("b.txt").tobuf() + bytes(1024)
     path.write_bytes(raw)
-    assert [(member.name, member.data, member.size) for member in scan_tar(path)] == [
-        ("a.txt", 1536, 0),
-        ("b.txt", 2048, 0),
-    ]
+    found = [(member.name, member.data, member.size) for member in scan_tar(path)]
+    assert found == [("a.txt", 1536, 0), ("b.txt", 2048, 0)]
     cut = tarfile.TarInfo("n" * 120).tobuf(tarfile.GNU_FORMAT)[:1024]
     assert "byte 1024: the file ends inside the header" in damaged(path, cut)
 

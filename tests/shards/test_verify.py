@@ -22,6 +22,7 @@ from pipeline.shards.manifest import FileInfo, Manifest
 from pipeline.shards.tar_members import Member
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from pipeline.shards.verify.findings import MAX_PROBLEMS, ExpectedTokens
+from tests.helpers import shard_samples
 from tests.helpers.shard_samples import (
     EOS,
     Shard,
@@ -31,7 +32,6 @@ from tests.helpers.shard_samples import (
     scan_tar,
     write_dataset,
     write_documents,
-    write_manifest,
 )
 
 
@@ -92,11 +92,8 @@ def test_damage_is_pinned_to_members_and_hides_none_after_it(path: Path) -> None
     raw[members[2].offset : members[2].data] = bytes(512)
     path.write_bytes(raw)
     found = [(problem.member, problem.offset) for problem in verify_shard(path)]
-    assert found == [
-        (members[2].name, members[2].offset),
-        (members[5].name, members[5].offset),
-        (members[9].name, members[9].data + 128),
-    ]
+    at = ((members[2], 0), (members[5], 0), (members[9], 128 + 512))
+    assert found == [(member.name, member.offset + offset) for member, offset in at]
     assert "another build" not in one(verify_shard(path, info), "sha256").message
 
 
@@ -356,7 +353,7 @@ def test_the_lock_of_a_build_is_no_problem_of_a_complete_dataset(dataset: Path) 
 def test_a_key_in_two_shards_is_named(tmp_path: Path) -> None:
     firsts = {"train-000000.tar": 0, "train-000001.tar": 4, "train-000002.tar": 9}
     infos = [write_documents(tmp_path / name, make_documents(5), first) for name, first in firsts.items()]
-    write_manifest(tmp_path, {"train": infos})
+    shard_samples.write_manifest(tmp_path, {"train": infos})
     problem = one(list(verify_dataset(tmp_path)), "also in")
     assert problem.member == "000000000004.npy"
     assert problem.shard.endswith("train-000001.tar")
@@ -378,23 +375,20 @@ def test_manifest_numbers_that_cannot_be_or_do_not_add_up_are_named(dataset: Pat
     train = manifest.split("train")
     counts = {"read": 30, "dropped": {"length": 4}, "duplicates": {"exact": 2}, "kept": 24, "tokens": train.tokens}
     groups = {"web": {"read": 3, "added": 1, "dropped": {}, "kept": 4}, "wiki": {"read": 1, "dropped": {}, "kept": 0}}
-    source = "of source 'wiki' were read and 0 added, but 0 dropped, 0 duplicates and 0 kept make 0"
+    read, source = "documents were read and 0 added, but", "documents of source 'wiki' were read and 0 added, but"
     for changed, said in (
         ({}, []),
         ({"tokens": 1}, [f"counts say tokens 1, but the splits hold {train.tokens}"]),
-        (
-            {"read": 31},
-            ["counts say 31 documents were read and 0 added, but 4 dropped, 2 duplicates and 24 kept make 30"],
-        ),
-        ({"by_source": groups}, [f"counts say 1 documents {source}"]),
+        ({"read": 31}, [f"counts say 31 {read} 4 dropped, 2 duplicates and 24 kept make 30"]),
+        ({"by_source": groups}, [f"counts say 1 {source} 0 dropped, 0 duplicates and 0 kept make 0"]),
     ):
         replace(manifest, counts={**counts, **changed}).write(dataset)
         assert messages(dataset, quick=True) == said
     tokenizer = {**manifest.tokenizer, "eos_id": manifest.tokenizer["vocab_size"] - 1}
-    write_manifest(dataset, {"train": train.shards}, tokenizer=tokenizer)
+    shard_samples.write_manifest(dataset, {"train": train.shards}, tokenizer=tokenizer)
     assert messages(dataset, quick=True) == []
     tokenizer["eos_id"] += 1
-    write_manifest(dataset, {"train": train.shards, "val": train.shards[:1]}, tokenizer=tokenizer)
+    shard_samples.write_manifest(dataset, {"train": train.shards, "val": train.shards[:1]}, tokenizer=tokenizer)
     found = " ".join(messages(dataset, quick=True))
     assert f"eos_id {tokenizer['eos_id']} is outside its vocabulary of {tokenizer['eos_id']}" in found
     assert "train-000000.tar is in split 'val' and in 'train'" in found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.builder.build import build
 from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
 from pipeline.shards.verify.dataset import Problem, verify_dataset, verify_shard
 from scripts.inspect_shards import main as inspect_main
 from scripts.verify_shards import main as verify_main
+from tests.helpers.builds import Built
 from tests.helpers.corpus import english
 from tests.helpers.faulty_bucket import credentials
 from tests.helpers.faulty_server import FaultyServer, running_server
@@ -129,25 +128,21 @@ def test_shards_that_no_manifest_names_are_found_where_a_server_lists(dataset: P
 def test_the_commands_work_on_s3_in_processes_of_their_own(tmp_path: Path, s3: dict[str, Any]) -> None:
     import s3fs
 
-    lines = [json.dumps({"id": f"d{k}", "text": english(k)}) + "\n" for k in range(80)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    settings: dict[str, Any] = {"tokenizer": "train:300", "rules": (), "val_fraction": 0, "tokens_per_shard": 8_000}
-    manifest = build(tmp_path / "in.jsonl", tmp_path / "data", progress=Progress(quiet=True), **settings)
+    texts = [english(k) for k in range(80)]
+    manifest = Built.of(tmp_path, texts, "data", tokenizer="train:300", tokens_per_shard=8_000).manifest
     files = s3fs.S3FileSystem(**s3)
     files.mkdir("bucket-v")
     files.put(f"{tmp_path}/data", "bucket-v/data", recursive=True)
     variables = {**credentials(s3["client_kwargs"]["endpoint_url"]), "SHARDWRIGHT_CACHE": str(tmp_path / "cache")}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *arguments]
-        return subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120
-        )
+        options: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, **variables}, "timeout": 120}
+        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
 
     verified = run("scripts/verify_shards.py", "s3://bucket-v/data", "--workers", "2")
     assert (verified.returncode, verified.stdout[:10]) == (0, "no problem"), verified.stderr
     shown = run("scripts/inspect_shards.py", "s3://bucket-v/data", "--document", "70")
-    assert json.loads(lines[70])["text"][:40] in shown.stdout.replace("\n", " "), shown.stderr
+    assert texts[70][:40] in shown.stdout.replace("\n", " "), shown.stderr
     assert "in.jsonl" in shown.stdout
     assert manifest.fingerprint[:16] in run("scripts/inspect_shards.py", "s3://bucket-v/data").stdout
     missing = run("scripts/verify_shards.py", "s3://bucket-v/none")
@@ -159,11 +154,9 @@ def test_a_document_at_a_url_is_shown_by_number_and_by_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHARDWRIGHT_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": english(k, 3)}) + "\n" for k in range(9)))
-    settings: dict[str, Any] = {"tokenizer": "bytes", "rules": (), "val_fraction": 0, "tokens_per_shard": 500}
-    build(tmp_path / "in.jsonl", tmp_path / "built", progress=Progress(quiet=True), **settings)
+    built = Built.of(tmp_path, [english(k, 3) for k in range(9)], "built", tokens_per_shard=500)
     with running_server() as server:
-        server.serve(tmp_path / "built")
+        server.serve(built)
         for asked in (["--document", "7"], ["--key", "000000000007"]):
             assert inspect_main([server.url("data"), *asked]) == 0
             assert english(7, 3) in capsys.readouterr().out

@@ -38,10 +38,8 @@ def test_headers_equal_those_of_tarfile_and_numpy() -> None:
     entry = tarfile.TarInfo("000000000007.npy")
     entry.size = 123_456
     theirs, ours = entry.tobuf(tarfile.USTAR_FORMAT), member_header(entry.name, entry.size)
-    assert (
-        tarfile.TarInfo.frombuf(ours, "ascii", "strict").get_info()
-        == tarfile.TarInfo.frombuf(theirs, "ascii", "strict").get_info()
-    )
+    ours_read, theirs_read = (tarfile.TarInfo.frombuf(each, "ascii", "strict").get_info() for each in (ours, theirs))
+    assert ours_read == theirs_read
     assert len(npy_header("<u2", 10**9)) == 128
 
 
@@ -174,14 +172,8 @@ def test_hugging_face_datasets_decodes_every_document_in_order(tmp_path: Path, m
 
     documents = make_documents(40)
     write_documents(tmp_path / "train-000000.tar", documents)
-    rows = list(
-        datasets.load_dataset(
-            "webdataset",
-            data_files={"train": str(tmp_path / "*.tar")},
-            split="train",
-            cache_dir=str(tmp_path / "cache"),
-        )
-    )
+    options = {"data_files": {"train": str(tmp_path / "*.tar")}, "split": "train", "cache_dir": str(tmp_path / "cache")}
+    rows = list(datasets.load_dataset("webdataset", **options))
     assert [row["__key__"] for row in rows] == [f"{j:012d}" for j in range(40)]
     for row, document in zip(rows, documents, strict=True):
         np.testing.assert_array_equal(np.asarray(row["npy"]), document)

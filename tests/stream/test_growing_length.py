@@ -67,12 +67,9 @@ def check(read: list[int], pairs: list[tuple[int, int]], sizes: list[int]) -> No
     expected = [int(token) for sample in whole for token in sample["input_ids"] if token != EOS]
     assert sorted(read) == sorted(expected)
     assert len(set(read)) == len(read) >= sum(sizes) - 1
-    assert sorted(pairs) == sorted(
-        (int(token), int(label))
-        for sample in whole
-        for token, label in zip(sample["input_ids"], sample["labels"], strict=True)
-        if label != -100
-    )
+    rows = ((sample["input_ids"].tolist(), sample["labels"].tolist()) for sample in whole)
+    labelled = [pair for row in rows for pair in zip(*row, strict=True) if pair[1] != -100]
+    assert sorted(pairs) == sorted(labelled)
 
 
 @settings(max_examples=40)
@@ -137,7 +134,7 @@ def test_peers_share_the_rows_that_are_cut_or_slices_of_each() -> None:
         (lambda: data([90]).pack(24).map(dict).batch(1, cut=8), "after .batch"),
         (
             lambda: data([90]).pack(24).batch(1, cut=8).shard(context=(0, 2), slices="rows"),
-            "2 context ranks cannot share 3 rows.*a multiple of 2",
+            "2 context .*cannot share 3 rows",
         ),
         (lambda: data([90]).pack(24).batch(1).shard(context=(0, 2), slices="rows"), "by .batch.size, cut=...., before"),
         (lambda: data([90]).pack(24).shard(context=(0, 2)).batch(1, cut=6), "seq_len=6.*multiple of 4"),

@@ -12,17 +12,9 @@ import pytest
 import torch
 
 from tests.helpers.shard_samples import EOS, write_dataset
+from tests.stream import recipes
 from tests.stream.ranks import run_ranks
-from tests.stream.recipes import (
-    RECIPES,
-    VALIDATION_BATCHES,
-    VOCABULARY,
-    Recorder,
-    killed_and_resumed,
-    make_stream,
-    plain_model,
-    run_recipe,
-)
+from tests.stream.recipes import RECIPES, VALIDATION_BATCHES, VOCABULARY, killed_and_resumed, make_stream, run_recipe
 
 pytestmark = pytest.mark.stacks
 BATCH = 2
@@ -32,13 +24,8 @@ BATCH = 2
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("recipes") / "data"
     generator = np.random.default_rng(0)
-    shards = [
-        [
-            np.append(generator.integers(1, VOCABULARY, size=n), EOS).astype("<u2")
-            for n in generator.integers(1, 40, size=20)
-        ]
-        for _ in range(3)
-    ]
+    sizes = generator.integers(1, 40, size=(3, 20))
+    shards = [[np.append(generator.integers(1, VOCABULARY, n), EOS).astype("<u2") for n in some] for some in sizes]
     write_dataset(directory, shards, vocab_size=VOCABULARY)
     return str(directory)
 
@@ -68,7 +55,7 @@ def test_the_recipe_of_dcp_restores_the_moments_of_an_optimizer(
         (tmp_path / folder).mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / folder)
         torch.manual_seed(0)
-        model = plain_model(Recorder(tmp_path / "rows", None))
+        model = recipes.plain_model(recipes.Recorder(tmp_path / "rows", None))
         around = {"stream": make_stream(dataset), "model": model, "optimizer": torch.optim.AdamW(model.parameters())}
         exec(RECIPES["dcp"], {**around, "max_steps": max_steps, "save_every": 2})
         return list(model.parameters())

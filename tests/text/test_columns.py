@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -319,15 +318,6 @@ def test_unequal_is_not_equal_for_every_kind_of_value(
 def test_what_is_no_condition_is_refused_by_its_character(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Where.parse(text)
-
-
-def test_a_value_that_json_has_no_kind_for_is_kept_as_text(tmp_path: Path) -> None:
-    known = uuid.UUID(int=7)
-    table = pa.table({"text": ["x"], "a": pa.array([known.bytes], pa.uuid()), "b": [[{"c": b"\xff"}]]})
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
-        writer.write_table(table)
-    (record,) = read(tmp_path / "a.arrow", ["a", "b"])
-    assert record.metadata == {"a": str(known), "b": [{"c": "ff"}]}
 
 
 def write_rules(path: Path, text: str) -> str:
