@@ -71,7 +71,7 @@ def text_runs(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield kind, number of tokens and text of each run of equal ``kinds``. A character is in the run of its first token."""
     at, numbers = 0, ids.tolist()
-    for first, last in pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(ids)]):
+    for first, last in pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(ids)] if numbers else ()):
         end = max(at, last)
         text = spell(numbers[at:end])
         if text.endswith("\ufffd"):  # if the next tokens complete the character, it loses this mark

@@ -1038,7 +1038,8 @@ class Stream(IterableDataset[Any]):
         ``of`` is a step, counted as in `trace`, whose data is read again; or a batch of this stream, in arrays or in tensors on
         any device, before the ``keys`` of a loader. The receipt is a 64-bit hash of the ids and labels of all rows. The receipts
         of the batches of all ranks and context peers add up to that of the step, modulo 2**64, and ``merge_receipts`` adds them.
-        So a step has one receipt on any ranks and workers, and under any ``cut``.
+        So a step has one receipt on any ranks and workers, and under any ``cut`` (with ``boundaries=True`` and ``labels="same"``,
+        under one ``cut``, whose rows decide which first labels are masked).
 
         ``rows=True`` adds a colon and 4 digits for each row, from which `check_receipts` names the rows that differ. Raises
         ``ConfigError`` for ``rows`` of context peers, who have parts of rows, and for streams that `trace` refuses.

@@ -331,6 +331,11 @@ def test_arrays_of_bfloat16_as_jax_makes_them_become_tensors(dataset: Path) -> N
     assert torch.equal(next(iter(arrays))["x"], next(iter(source.batch(2)))["input_ids"].to(torch.bfloat16))
 
 
+def test_a_row_of_padding_and_a_document_without_tokens_are_decoded_as_no_text() -> None:
+    stream = pipeline.ShardDataset.from_texts(["to be"], "bytes", epochs=1).documents().batch(2)
+    assert [stream.decode(batch) for batch in stream] == [["to be</s>", ""]]
+
+
 def test_ids_alone_are_decoded_without_marks_and_other_values_are_refused() -> None:
     stream = pipeline.ShardDataset.from_texts(["to be", "or not"], "bytes").pack(6).batch(2)
     ids = next(iter(stream))["input_ids"]

@@ -101,6 +101,9 @@ def test_a_stream_without_a_tokenizer_shows_ids_and_says_why(tmp_path: Path) -> 
     page = stream.view(1, tmp_path / "page.html").path
     assert [row["documents"][0]["parts"] for row in steps_of(page)[1]] == [[[0, 4, "4 5 6 7 "]]]
     assert "ids in place of text: " in page.read_text()
+    empty = pipeline.ShardDataset.from_tokens(range(8), lengths=[0, 8]).documents().batch(2)
+    page = empty.view(0, tmp_path / "page.html").path
+    assert [row["documents"][0]["parts"] for row in steps_of(page)[0]] == [[], [[0, 8, "0 1 2 3 4 5 6 7 "]]]
 
 
 @pytest.mark.parametrize(
