@@ -23,7 +23,7 @@ import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.stream.ranks import LAUNCHERS
 from tests.stream.loaders import assert_raises
-from tests.stream.streams import assert_goes_on, batched, ids, packed
+from tests.stream.streams import assert_goes_on, batched, ids, mixed, packed
 
 BATCHES = 14
 
@@ -73,6 +73,9 @@ def test_a_move_while_persistent_workers_live_is_refused_with_the_two_lines_that
     loader = DataLoader(stream, batch_size=None, num_workers=2, **options)
     stream.set_epoch(0)
     assert ids(islice(loader, 2)) == passes[0][:2]
+    assert (
+        ids(islice(DataLoader(stream, batch_size=None, num_workers=2), 1)) == passes[0][:1]
+    )  # a look by other workers
     state = make().state_dict(batches=3)
     moves: dict[str, Callable[[], None]] = {
         "load_state_dict(state)": lambda: stream.load_state_dict(state),
@@ -180,7 +183,21 @@ def test_after_the_rest_that_a_stateful_loader_loaded_comes_a_whole_pass(dataset
     assert ids(islice(first, 4)) == whole[:4]
     second.load_state_dict(first.state_dict())
     assert ids(second) == whole[4:6]
-    assert ids(second) == whole[6:] if persistent else whole[:6]
+    assert ids(second) == (whole[6:] if persistent else whole[:6])
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_after_a_break_in_the_rest_that_a_stateful_loader_loaded_a_mix_begins_again(
+    dataset: Path, persistent: bool
+) -> None:
+    def loader() -> Any:
+        return stateful(mixed(dataset), batch_size=None, num_workers=2, persistent_workers=persistent)
+
+    whole, first, second = ids(islice(mixed(dataset), 8)), loader(), loader()
+    assert ids(islice(first, 3)) == whole[:3]
+    second.load_state_dict(first.state_dict())
+    assert ids(islice(second, 4)) == whole[3:7]
+    assert ids(islice(second, 4)) == whole[:4]
 
 
 def test_batches_that_a_loader_makes_of_sequences_are_not_counted(dataset: Path) -> None:

@@ -188,7 +188,7 @@ class StreamPosition:
             return self._now()
         if self._loaded:
             number = self._notes.loaded_pass(self._notes.memory.goes_on)
-            self._start = replace(self._start, number=number)
+            self._start = replace(self._start, number=number, rest=None)  # the rest was this worker's own
             self._notes.note_pass(number, whole=False)
         return self._start.followed() if self.passes.exist else self._start
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import os
 import sys
 from contextlib import suppress
 from multiprocessing import active_children
 from multiprocessing.context import get_spawning_popen
-from multiprocessing.process import current_process
 from multiprocessing.sharedctypes import RawValue
 from types import FrameType
 from typing import Any
@@ -35,7 +35,6 @@ class _Worker(ctypes.Structure):
 
     - ``finished``: the seed of the loader whose pass it has finished; -1 inside a pass.
     - ``next``: the pass of its next item, if it loaded a state of its own; ``inside``: whether it loaded a place in this pass.
-    - ``process``: the process, if it lives on after a pass; else 0.
     - ``totals``: the items, tokens and seconds of its pass, noted at every item.
     """
 
@@ -43,7 +42,6 @@ class _Worker(ctypes.Structure):
         ("finished", ctypes.c_int64),
         ("next", ctypes.c_int64),
         ("inside", ctypes.c_bool),
-        ("process", ctypes.c_int64),
         ("totals", ctypes.c_double * 3),
     )
 
@@ -60,8 +58,9 @@ class _Memory(ctypes.Structure):
       ``goes_on``: whether they read the next pass if nothing is left of theirs; ``with_weights``: whether these states have
       weights that the owner does not know.
 
-    ``following`` is the pass that living workers begin next, ``workers`` the number of workers of the latest pass, and
-    ``texts`` holds their counts as JSON, in ``workers`` equal parts.
+    ``following`` is the pass that living workers begin next, and ``living`` holds the processes of workers that live on after a
+    pass, whatever their loader. ``workers`` is the number of workers of the latest pass, and ``texts`` holds their counts as
+    JSON, in ``workers`` equal parts.
     """
 
     _fields_ = (
@@ -78,6 +77,7 @@ class _Memory(ctypes.Structure):
         ("goes_on", ctypes.c_bool),
         ("with_weights", ctypes.c_bool),
         ("following", ctypes.c_int64),
+        ("living", ctypes.c_int64 * MAX_WORKERS),
         ("workers", ctypes.c_int64),
         ("texts", ctypes.c_uint8 * _TEXT_BYTES),
         ("by_number", _Worker * MAX_WORKERS),
@@ -110,8 +110,7 @@ class WorkerNotes:
 
     def workers_live(self) -> bool:
         """Say whether workers that live on after a pass are still there."""
-        noted = {worker.process for worker in self.memory.by_number[: self.memory.workers]} - {0}
-        return bool(noted) and any(child.pid in noted for child in active_children())
+        return not {child.pid for child in active_children()}.isdisjoint(self.memory.living)
 
     def note_pass(self, number: int, whole: bool) -> None:
         """Note that an iteration of a pass was made in this process."""
@@ -135,8 +134,9 @@ class WorkerNotes:
             raise ConfigError(f"num_workers must be at most {MAX_WORKERS}, got {info.num_workers}")
         if self.lives_on is None:
             self.lives_on = _is_persistent()
-        worker = self.memory.by_number[info.id]
-        worker.finished, worker.process = -1, current_process().pid if self.lives_on else 0
+        if self.lives_on:
+            self.memory.living[os.getpid() % MAX_WORKERS] = os.getpid()
+        self.memory.by_number[info.id].finished = -1
         self.memory.workers = info.num_workers
         self._write(info.id, b"")
 
