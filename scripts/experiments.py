@@ -1,5 +1,6 @@
 """Studies that change one thing in a run and nothing else: the figures of docs/experiments.md.
 
+    python scripts/experiments.py memorise     how often a text must come to be known by heart
     python scripts/experiments.py worth        what each source, and a list of documents, is worth
     python scripts/experiments.py mix          a mix chosen by small runs, with and without matched repetition
 
@@ -13,6 +14,8 @@ import argparse
 import ast
 import copy
 import itertools
+import random
+import string
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ import pipeline
 from scripts import demo
 
 SEQ_LEN, BATCH, CONTEXT = 128, 16, 8
+REPEATS, TEXTS = (0, 1, 4, 16, 64), 8  # how often each text is inserted, and texts of each number
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the small source in the mix
 State = tuple[dict[str, Any], nn.Module, torch.optim.Optimizer]
 
@@ -98,6 +102,21 @@ def build(folder: Path) -> Path:
     return folder
 
 
+def memorise(folder: Path, steps: int) -> Iterator[str]:
+    """Insert random texts 1 to 64 times, and show how well each is known at the end, compared with texts that never came."""
+    draw, dataset = random.Random(0), pipeline.ShardDataset(folder)
+    texts = ["".join(draw.choices(string.ascii_lowercase, k=64)) for _ in range(TEXTS * len(REPEATS))]
+    times = [number for number in REPEATS[1:] for _ in range(TEXTS)]
+    run = dataset.shuffle(seed=0).pack(SEQ_LEN).batch(BATCH).insert(texts[TEXTS:], at=range(steps), times=times)
+    _, model, _ = train(run, steps)
+    yield "repeats   loss"
+    for number, begin in zip(REPEATS, range(0, len(texts), TEXTS), strict=True):
+        ids = torch.tensor([dataset.tokenizer.encode(text).tolist() for text in texts[begin : begin + TEXTS]])
+        with torch.no_grad():
+            loss = loss_of(model, {"input_ids": ids[:, :-1], "labels": ids[:, 1:]}).item()
+        yield f"{number:7}  {loss:5.2f}  {'█' * round(8 * loss)}"
+
+
 def worth(folder: Path, steps: int, batches: int = 20) -> Iterator[str]:
     """Fork a run in its middle: once as it is, once without each source, once without a list of documents."""
     manifest = pipeline.Manifest.read(folder)
@@ -140,7 +159,7 @@ def mix(folder: Path, steps: int, batches: int = 20, shares: Sequence[float] = S
         yield f"{'  epochs of code':16}" + "".join(f"{number:8.1f}" for number in epochs)
 
 
-STUDIES = {"worth": (worth, 400), "mix": (mix, 480)}
+STUDIES = {"memorise": (memorise, 400), "worth": (worth, 400), "mix": (mix, 480)}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -26,6 +26,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_texts_that_come_often_are_known_better_than_those_that_never_came(folder: Path) -> None:
+    heads, *lines = list(experiments.memorise(folder, 60))
+    losses = {int(repeats): float(loss) for repeats, loss, _ in map(str.split, lines)}
+    assert (heads, [*losses]) == ("repeats   loss", [0, 1, 4, 16, 64])
+    assert losses[64] < losses[0] - 0.3
+
+
 def test_a_fork_without_a_source_differs_from_the_plain_one_and_every_loss_is_a_number(folder: Path) -> None:
     heads, plain, *changed = list(experiments.worth(folder, 4, batches=1))
     assert heads.split() == ["code", "docstrings", "papers"]
