@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from pipeline.errors import StorageError
 from pipeline.objects.request_options import RequestOptions
-from pipeline.objects.store_clients import file_system
+from pipeline.objects.store_clients import file_system, store_info
 from pipeline.objects.uploads import put_file, put_new, read
 from pipeline.objects.urls import is_remote
 from tests.helpers.builds import ROOT, write_jsonl
@@ -121,6 +121,8 @@ def test_a_store_that_does_not_decide_who_wrote_first_is_named(client: type[Care
     assert is_remote(f"{name}://bucket/owner")
     with pytest.raises(FileNotFoundError, match=f"{name}://bucket/none"):
         read(f"{name}://bucket/none", RequestOptions())
+    with pytest.raises(StorageError, match=f"{name}://bucket: this is a directory; name an object in it"):
+        store_info(f"{name}://bucket", RequestOptions())
 
 
 class Lossy(Careless):
