@@ -331,6 +331,21 @@ def test_a_dataset_without_documents_is_split_mixed_and_upsampled_as_it_was(fold
             assert as_lists(got) == as_lists(masked(expected, tokens))
 
 
+@pytest.mark.parametrize("kind", ["small", "large"])
+def test_documents_of_the_other_part_of_a_split_are_not_masked_and_the_log_says_if_none_is(
+    folder: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    train, val = source(folder, kind).split(val=0.3)
+    of_val, of_train = (
+        [row["documents"][0]["origin"]["id"] for row in part.documents().trace(0)] for part in (val, train)
+    )
+    state = train.without(of_train, reason="a test").pack(8).state_dict()
+    train.without([*of_val, *of_train], reason="a test").pack(8).load_state_dict(state)
+    assert caplog.messages == []
+    train.pack(8).load_state_dict(train.without(of_val, reason="a test").pack(8).state_dict())
+    assert [message.partition(":")[0] for message in caplog.messages] == [".without() masks nothing"]
+
+
 def test_losses_are_equal_up_to_the_step_that_seen_names_and_not_after(folder: Path) -> None:
     plain = stream(source(folder, "small"), "pack", "none", 5, 0, 1)
     spans = plain.trace(9)[0]["documents"]

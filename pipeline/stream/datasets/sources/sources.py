@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ....errors import ConfigError, first_few
+from ....notices import say_once
 from ...order import LANES, LANES_OF_MIX
 from .counted_data import CountedData
 
@@ -184,8 +185,15 @@ class Sources:
         found = self.find(documents)
         masked: dict[str, Source] = {}
         for name, source in self.by_name.items():
-            places = [place for of_name in found[name].values() for place in of_name] if name in found else documents
+            places: Collection[Any] = documents
+            if isinstance(source, CountedData):  # a document of another part of a split is not here
+                listed, selected = found[name].values(), source.extents
+                places = [at for of_name in listed for at in of_name if selected.extent_of(*at) is not None]
             masked[name] = source.without(places, reason) if places else source
+        if masked == self.by_name:
+            say_once(
+                f".without() masks nothing: all {len(documents):,} documents are in other parts of a split of {self!r}"
+            )
         return Sources(masked, self.is_mix)
 
     @cached_property
