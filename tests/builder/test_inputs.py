@@ -52,6 +52,10 @@ def append(path: Path) -> None:
         file.write('{"text": "one more"}\n')
 
 
+def reverse(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[::-1]))
+
+
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
@@ -60,6 +64,7 @@ def truncate(path: Path) -> None:
     ("change", "said"),
     [
         (append, r"in\.jsonl: it changed during the build: [\d,]+ bytes of .* before, now [\d,]+ bytes"),
+        (reverse, r"in\.jsonl: it changed during the build"),
         (truncate, r"in\.jsonl: it changed during the build"),
         (Path.unlink, r"in\.jsonl: cannot be read.*No such file"),
     ],
