@@ -40,8 +40,8 @@ class Format:
     escape: str = ""
 
 
-# To add a format: one line here, one file in readers/, and its name in the docstring of readers/. A test requires a file of
-# each suffix in tests/helpers/format_samples.py, and the suffix in the list of formats of docs/build.md.
+# To add a format: one line here and, unless a reader there fits, a file in readers/, named in its docstring. Tests require
+# a file of each suffix in tests/helpers/format_samples.py, and the suffix in the list of formats of docs/build.md.
 FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson")),
     Format("json_array", (".json",)),
