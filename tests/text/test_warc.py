@@ -181,6 +181,7 @@ def test_records_that_hold_no_page_are_counted_by_type(tmp_path: Path) -> None:
         page(b"<?xml version='1.0'?><rss>News</rss>", kind="application/rss+xml"): "page of application/rss+xml",
         page(b"plain text", kind="text/plain"): "page of text/plain",
         page(good, kind="nonsense, as servers send it; x"): "page of an unknown type",
+        page(good, status="304 Not Modified"): "page of status 304",
         page(good, status="404 Not Found"): "page of status 404",
         page(b"<html><body> </body></html>"): "page without text",
         page(b""): "page without text",
