@@ -14,7 +14,6 @@ import pipeline
 from pipeline.errors import ConfigError, StateError
 from pipeline.objects.request_options import RequestOptions
 from pipeline.progress import Progress
-from pipeline.stream.state import FORKS
 
 from .command import Command
 from .inspect_command import console
@@ -160,7 +159,8 @@ def seen_in_run(
             f"--state {path}: a run of a mix of {', '.join(names)}; {what} without it. Then name the steps of each key: "
             "shardwright trace NAME=DATASET ... --state FILE --document KEY"
         )
-    plain = {field: value for field, value in shape.items() if field not in FORKS}  # where documents are is the same
+    # Where documents are does not depend on what is masked or inserted.
+    plain = {field: value for field, value in shape.items() if field not in ("without", "insert")}
     stream = stream_of_run([dataset], state | {"shape": dumps(plain)}, global_batch, ranks, requests, {})
 
     def seen(documents: Sequence[str]) -> list[dict[str, Any]]:
