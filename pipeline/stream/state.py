@@ -59,7 +59,7 @@ _CURES = {
 }
 
 # Fields that a plain stream lacks. Its state loads, since an experiment may leave a run at any step; what then changes.
-FORKS = {"without": "its documents are masked", "insert": "its texts come in"}
+FORKS = {"without": "the listed documents are masked", "insert": "the texts are put in"}
 
 # Fields that decide windows and lanes, with their values in a shape that lacks them. They are compared first.
 _CAUSES: dict[str, Any] = {"data": None, "filters": [], "document_maps": [], "best_fit": False}
@@ -230,9 +230,7 @@ def _refuse_other_shape(saved: dict[str, Any], sequence_index: int, plan: Stream
             continue
         if field in FORKS and before is None:
             if not (topology.rank or topology.worker):
-                say_once(
-                    f"this state is of the stream before .{field}(): {FORKS[field]} from sequence {sequence_index:,} on"
-                )
+                say_once(f"this state was saved before .{field}(): {FORKS[field]} from row {sequence_index:,} on")
             continue
         size = GROUP * ((plan.settings.layout or DocumentLayout()).bucket or 1)
         if field == "end" and sequence_index <= min(filter(None, (before, now))) // size * size:

@@ -304,7 +304,7 @@ class StreamPlan:
                 effect = f"a row has {layout.seq_len:,} tokens: each row repeats documents"
             elif epochs is None and wanted > tokens:
                 times = wanted / max(1, tokens)
-                effect = f"a batch of all ranks takes {wanted:,.0f}: each batch repeats it {times:.1f} times"
+                effect = f"a batch of all ranks takes {wanted:,.0f}, {times:,.2f} times as many: it repeats documents"
             if effect and tokens:
                 what = f"source {name!r} holds" if name else "the data holds"
                 yield (

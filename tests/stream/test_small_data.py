@@ -161,7 +161,7 @@ def mixed(tokens: int) -> Stream:
     [
         (
             lambda: data(420).pack(20).batch(48),
-            "the data holds 420 tokens, .* takes 960: .* 2.3 times",
+            "the data holds 420 tokens, .* takes 960, 2.29 times",
         ),
         (lambda: data(420).shuffle().pack(20).batch(48).shard(0, 2), "the data holds 420 tokens, .* takes 1,920"),
         (lambda: data(422).pack(1000), "the data holds 422 tokens, .* a row has 1,000 tokens"),
@@ -172,7 +172,7 @@ def mixed(tokens: int) -> Stream:
         (lambda: data(424).filter(lambda ids: True).pack(20).batch(48), "the data holds 424 tokens, .* takes 960"),
         (
             lambda: mixed(100).pack(20).batch(24),
-            "source 'wiki' holds 100 tokens, .* takes 120: .* 1.2 times",
+            "source 'wiki' holds 100 tokens, .* takes 120, 1.20 times",
         ),
         (lambda: data(420).pack(20).batch(21), None),
         (lambda: data(420, 1).pack(20).batch(32), None),

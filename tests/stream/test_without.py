@@ -260,7 +260,7 @@ def test_a_state_of_the_plain_stream_loads_once_said_and_one_of_the_changed_stre
         for _ in range(2):
             changed("small-3").load_state_dict(run.state_dict())
     said = [record.message for record in caplog.records if "without" in record.message]
-    assert said == ["this state is of the stream before .without(): its documents are masked from sequence 42 on"]
+    assert said == ["this state was saved before .without(): the listed documents are masked from row 42 on"]
     state = changed("small-3", f"{9:012d}").state_dict()
     for equal in (("small-3", "000000000009"), ("train-000000.tar:9", "small-3", "small-9")):
         changed(*equal).load_state_dict(state)
