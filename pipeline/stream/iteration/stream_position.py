@@ -280,12 +280,14 @@ class StreamPosition:
                 f"without workers{last}"
             )
 
-    def _refuse_uncounted(self, call: str) -> None:
-        """Raise ``StateError`` if ``call`` would count from an unknown position."""
-        self._refuse_live(call, f"{call}(...)")
-        lines = f"stream.load_state_dict(stream.state_dict(batches=n)), then stream.{call}(...)"
+    def _refuse_uncounted(self, what: str, argument: Any) -> None:
+        """Raise ``StateError`` if the call ``what(argument)`` would count from an unknown position."""
+        call = f"{what}({argument})"
+        self._refuse_live(what, None)
+        lines = f"del loader, stream.load_state_dict(stream.state_dict(batches=n)), then stream.{call}"
         counting = "" if self._settings.sequential else f"after n batches of this pass, write {lines}; or "
-        self.refuse_hidden(counting, f" before {call}()")
+        self.refuse_hidden(counting, f" before {what}()")
+        self._refuse_live(what, call)
 
     def _after(self, batches: int) -> Position:
         """Return the position ``batches`` after the start of ``iter()``; ``StateError`` if they cannot be counted."""
@@ -389,7 +391,7 @@ class StreamPosition:
     def skip(self, batches: int) -> None:
         """Move ``batches`` batches on from the current position."""
         batches = check_integer("batches", batches, least=0, most=MAX_STEPS)
-        self._refuse_uncounted("skip")
+        self._refuse_uncounted("skip", batches)
         after = self._now()
         position = self.start if self._progress is None or self._progress.has_ended else self._progress.position
         if self._settings.sequential or not self._settings.counts_items:
@@ -404,7 +406,7 @@ class StreamPosition:
 
     def set_weights(self, weights: dict[str, float]) -> None:
         """Change the weights of a mix from the current position on."""
-        self._refuse_uncounted("set_weights")
+        self._refuse_uncounted("set_weights", weights)
         settings, position = self._settings, self.current
         if not settings.sources.is_mix:
             raise ConfigError("set_weights is for streams of pipeline.mix")
