@@ -48,7 +48,7 @@ def why(folder: DatasetFolder, manifest: Manifest, name: str) -> tuple[list[str]
                     f"  to see the text that is kept: shardwright inspect {folder.base} --id {record['kept_id']}"
                 )
     if copies:
-        lines.append(f"{copies:,} documents were dropped as its duplicates")
+        lines.append(f"documents that were dropped as its duplicates: {copies:,}")
     if lines:
         return lines, True
     dropped = descending({**stats.dropped, **stats.duplicates})

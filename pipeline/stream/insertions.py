@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,8 +113,9 @@ class InsertedTexts:
     places: Mapping[int, Sequence[Place]]
     whole_rows: bool
 
+    @cached_property
     def hash(self) -> str:
-        """Return a hash of places and texts, for states."""
+        """A hash of places and texts, for states."""
         written = [[i, place.begin, place.ids.tolist()] for i in sorted(self.places) for place in self.places[i]]
         return hashlib.sha256(json.dumps(written).encode()).hexdigest()
 

@@ -275,7 +275,7 @@ class StreamPlan:
         if withheld := sources.withheld_hash:
             shape |= {"without": withheld}
         if settings.insertions and self.inserted is not None:
-            shape |= {"insert": self.inserted.hash()}
+            shape |= {"insert": self.inserted.hash}
         return {**shape, "data": sources.fingerprints()}
 
     # Warnings

@@ -54,6 +54,8 @@ def write_view(
 
     if not steps:
         raise ConfigError("no step to view; name one, as in stream.view(range(10), path)")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or name a file elsewhere")
     ranks = range(plan.world_size)
     traced = trace_steps(plan, position, steps, ranks, with_ids=False, progress=progress)
     tokenizer: Tokenizer | None = None

@@ -114,6 +114,8 @@ def test_steps_that_cannot_be_shown_are_refused_before_a_file_is_written(steps: 
     with pytest.raises(pipeline.ConfigError, match=told):
         stream.view(steps, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
+    with pytest.raises(pipeline.ConfigError, match="there is no folder"):
+        stream.view(0, tmp_path / "missing/page.html")
 
 
 # In a browser
