@@ -242,7 +242,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     [
         (
             "a",
-            r"kept: split train, train-000000.tar, document 0, key 000000000000, id a\ndocuments that were dropped as its duplicates: 1",
+            r"kept: split train, train-000000.tar, document 0, key 0+, id a\ndocuments that were dropped as its duplicates: 1",
         ),
         ("000000000001", "kept: .*, id b$"),
         ("copy", r"dropped: exact duplicate of a \(.*line 1\); in.jsonl:4\n.*shardwright inspect .* --id a$"),
