@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -53,6 +54,13 @@ def test_every_command_explains_itself_and_each_of_its_flags(command: str, says:
     assert re.match(rf"usage: shardwright {command} .*\[flags\]\n\n[A-Z]", shown), "one line, then what it does"
     assert "exit status:" in shown
     assert shown.split("options:")[0].count(f"\n  shardwright {command} ") >= 2, "two examples come first"
+    parameters = {*inspect.signature(load_command(command).run).parameters}
+    assert parameters <= {action.dest for action in flags_of(command)} | {
+        "list_rules",
+        "settings",
+        "requests",
+        "parser",
+    }
     for action in flags_of(command):
         assert action.help, f"{command}: {action.option_strings or action.dest} has no help"
         assert all(flag in shown for flag in action.option_strings)
