@@ -128,13 +128,13 @@ def worth(folder: Path, steps: int, batches: int = 20) -> Iterator[str]:
     held_out = pipeline.ShardDataset(folder, "val").sources()
     fork = train(run, steps // 2)
     plain = validate(train(run, steps - steps // 2, fork)[1], held_out, batches)
-    yield f"{'':24}" + "".join(f"{name:>12}" for name in plain)
-    yield f"{'loss':24}" + "".join(f"{loss:12.3f}" for loss in plain.values())
+    yield f"{'':30}" + "".join(f"{name:>12}" for name in plain)
+    yield f"{'loss':30}" + "".join(f"{loss:12.3f}" for loss in plain.values())
     lists["every tenth document"] = [name for names in lists.values() for name in names[::10]]
     for name, documents in lists.items():
         changed = run.without(documents, reason=f"what is {name} worth?")
         losses = validate(train(changed, steps - steps // 2, fork)[1], held_out, batches)
-        yield f"{'without ' + name:24}" + "".join(f"{losses[each] - plain[each]:+12.3f}" for each in plain)
+        yield f"{'without ' + name:30}" + "".join(f"{losses[each] - plain[each]:+12.3f}" for each in plain)
 
 
 def mix(folder: Path, steps: int, batches: int = 20, shares: Sequence[float] = SHARES) -> Iterator[str]:
