@@ -243,7 +243,7 @@ class Run:
             return shuffled.pack(self.sizes.seq_len, **packing).batch(rows)
 
         # The sources of a mix: each row comes from one.
-        self.sources = train.source_names if type(train) is pipeline.Stream else ()
+        self.sources = train.source_names if hasattr(train, "proxy") else ()
         self.stream, self.begun = batches(train), 0
         self.batches: Any = DataLoader(
             self.stream, batch_size=None, num_workers=options.num_workers, worker_init_fn=outlive_sigterm

@@ -16,7 +16,8 @@ from tests.helpers import interpreters
 from tests.helpers.documentation import ROOT, blocks_of
 from tests.helpers.shard_samples import EOS, write_dataset
 
-LOOP, EPOCHS = (blocks_of(f"docs/{page}.md")[0][1] for page in ("train", "epochs"))
+LOOP = blocks_of("docs/train.md")[0][1]
+[EPOCHS] = (block for _, block in blocks_of("docs/epochs.md") if "set_epoch" in block)
 
 
 def run(folder: Path, code: str, *launcher: str) -> str:

@@ -54,7 +54,7 @@ class Place:
         if self.called and self.unread and epoch == self.epoch:
             return self
         assert self.epoch is not None
-        return named.whole(self.number + (at_end and self.called) + epoch - self.epoch)
+        return named.whole(self.number + epoch - self.epoch)
 
     def followed(self) -> Place:
         return Place(self.number + 1, epoch=None if self.epoch is None else self.epoch + 1, loaded=self.loaded)
