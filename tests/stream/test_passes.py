@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pipeline
+from pipeline.stream.iteration.worker_notes import WorkerNotes
 from tests.stream.streams import batched, ids
 
 
@@ -142,3 +144,24 @@ def _begin_again(stream: pipeline.Stream) -> None:
 def _read_all(stream: Iterator[Any]) -> None:
     for _ in stream:
         pass
+
+
+class _Writes(SimpleNamespace):
+    """Notes of workers that keep what ``first`` and ``latest`` are after each single write."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.__dict__.setdefault("seen", []).append((self.__dict__.get("first"), self.__dict__.get("latest")))
+
+
+def test_no_write_of_a_worker_shows_the_latest_pass_without_the_first() -> None:
+    notes = WorkerNotes()
+    notes.memory = _Writes(first=0, latest=0, moves=0, workers=0, by_number=[])
+    for number in (0, 1):
+        notes.note_pass(number, whole=True)
+    notes.note_later_pass(2)
+    notes.forget()
+    notes.note_pass(3, whole=False)
+    notes.note_load(read_before=True, named=False, with_weights=False)
+    assert {0, 1, 2, 3, 4} <= {latest for _, latest in notes.memory.seen}
+    assert [(first, latest) for first, latest in notes.memory.seen if latest and not first] == []

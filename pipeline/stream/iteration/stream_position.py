@@ -134,7 +134,8 @@ class StreamPosition:
         """Return where the next pass starts, after all that was read since the latest move."""
         notes, start, passes = self._notes, self._start, self.passes
         memory, lives = notes.memory, notes.workers_live()
-        first, latest = memory.first - 1, memory.latest - 1
+        # In this order: another worker may note its pass between the two, and it notes `first` before `latest`.
+        latest, first = memory.latest - 1, memory.first - 1
         if memory.loaded:
             number = notes.loaded_pass(memory.goes_on)
             start = replace(start, begun=memory.read_before)

@@ -50,7 +50,8 @@ class _Memory(ctypes.Structure):
     """The memory that processes share. Every stage of a chain makes and clears one, so it stays small.
 
     - ``moves``: how often the owner moved the stream. The next fields say what happened since the last move:
-    - ``first``, ``latest``: the passes of the first and of the latest iteration, each plus 1; 0 without one.
+    - ``first``, ``latest``: the passes of the first and of the latest iteration, each plus 1; 0 without one. If ``latest`` is
+      set, ``first`` is, too, after every single write: a worker that starts reads both while another one notes its pass.
     - ``whole``: whether the latest iteration started at its pass's beginning; ``by_worker``: whether a worker began last.
     - ``begun``: how often a reader began; ``read_on``: how often one asked for a second item.
     - ``ended``: whether a pass was read to its end.
@@ -92,9 +93,7 @@ class WorkerNotes:
 
     def __init__(self) -> None:
         self.memory: Any = RawValue(_Memory)
-        self.lives_on: bool | None = (
-            None  # whether this process is a worker that lives on after a pass; None: no worker
-        )
+        self.lives_on: bool | None = None  # whether this worker's process lives on after a pass; None: no worker
         self._moves = 0  # as this process knows them
 
     # The owner
@@ -103,7 +102,7 @@ class WorkerNotes:
         """Forget what happened before a move."""
         memory = self.memory
         self._moves = memory.moves = memory.moves + 1
-        memory.first = memory.latest = memory.begun = memory.read_on = 0
+        memory.latest = memory.first = memory.begun = memory.read_on = 0
         memory.whole = memory.by_worker = memory.ended = memory.loaded = memory.with_weights = False
         for worker in memory.by_number[: memory.workers]:
             worker.finished = -1  # a loader whose seed was set again has that of an earlier pass
@@ -121,7 +120,7 @@ class WorkerNotes:
 
     def note_later_pass(self, number: int) -> None:
         """Note that nothing was left of the pass of an iteration, which therefore reads a later one."""
-        self.memory.first = 0
+        self.memory.first = number + 1
         self.note_pass(number, whole=True)
 
     # The workers
@@ -146,7 +145,7 @@ class WorkerNotes:
         memory.loaded, memory.read_before, memory.with_weights = True, read_before, with_weights
         # A loader that was saved after a pass begins another at once, and workers that live on would lose the first.
         memory.goes_on = named and not self.lives_on
-        memory.first = memory.latest = 0
+        memory.latest = memory.first = 0
         memory.ended = False
 
     def note_next(self, number: int, inside: bool) -> None:
