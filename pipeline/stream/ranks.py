@@ -212,7 +212,7 @@ class StreamEnd:
             self._sum(0, 0, 1)
             raise
 
-    def goes_on(self, filled: int, missing: int, tokens_left: Callable[[], int]) -> bool:
+    def has_step(self, filled: int, missing: int, tokens_left: Callable[[], int]) -> bool:
         """Say whether the stream has this step. This rank has ``filled`` rows of it and lacks ``missing``.
 
         ``tokens_left()`` counts the tokens in memory after these rows.

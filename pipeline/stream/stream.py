@@ -1149,21 +1149,21 @@ class Stream(IterableDataset[Any]):
         written = repr(argument) if method == "take" else getattr(argument, "__qualname__", type(argument).__qualname__)
         return self._with(f".{method}({written})", **{name: (*getattr(self._settings, name), step)})
 
-    def _token_options(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    def _token_options(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments that ``pack`` and ``sample`` share, and return them as fields of a layout."""
         self._before_layout(method)
-        seq_len = check_integer("seq_len", given["seq_len"], least=1, most=MAX_ROWS)
-        flags = {name: check_flag(name, given[name]) for name in ("boundaries", "document_ids")}
+        seq_len = check_integer("seq_len", arguments["seq_len"], least=1, most=MAX_ROWS)
+        flags = {name: check_flag(name, arguments[name]) for name in ("boundaries", "document_ids")}
         for name in (name for name, is_set in flags.items() if is_set):
             self._settings.sources.check_stage(f"{method}({name}=True)")
-        boundaries, same = flags["boundaries"], labels_are_inputs(given["labels"])
-        shift, source = parse_shift(given["shift"], seq_len, same), self._check_source(given["source"])
+        boundaries, same = flags["boundaries"], labels_are_inputs(arguments["labels"])
+        shift, source = parse_shift(arguments["shift"], seq_len, same), self._check_source(arguments["source"])
         if source and not self._settings.sources.is_mix and not boundaries:
             raise ConfigError(
                 "rows of this dataset hold documents of several sources; add boundaries=True, and source_ids holds the source "
                 "of each document"
             )
-        multiple = check_integer("pad_to_multiple_of", given.get("pad_to_multiple_of", 1), least=1, most=MAX_ROWS)
+        multiple = check_integer("pad_to_multiple_of", arguments.get("pad_to_multiple_of", 1), least=1, most=MAX_ROWS)
         if multiple > 1 and not (boundaries and shift):
             missing = "set shift=1" if boundaries else "add boundaries=True"
             raise ConfigError(f"pad_to_multiple_of={multiple} pads the documents within rows; {missing}, or remove it")

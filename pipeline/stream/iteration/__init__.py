@@ -18,7 +18,7 @@ From ``load_state_dict`` to the first batch::
       make_items                a chain of generators of (position after the item, item):
         steps                     the sequence indices of each step that this worker makes
         reader.read               -> rows of a step: computed, or read from the cursors of lanes
-        StreamEnd.goes_on         whether the stream still has this step
+        StreamEnd.has_step        whether the stream still has this step
         collate                   -> a batch; or samples, if stages come before `.batch()`
         UserStages.run            the user's stages; the samples that they return are batched
         read_ahead, device        a thread, copies to the GPU

@@ -115,7 +115,7 @@ def _made(
                     after(end_of_step, lanes=lanes) if stop == size else after(step.begin, rows_taken=stop, lanes=lanes)
                 )
                 made.append((position_after, item if settings.numpy else to_torch(item)))
-            if not end.goes_on(filled, missing, reader.tokens_left):
+            if not end.has_step(filled, missing, reader.tokens_left):
                 if end.gave_nothing and position.sequence_index == 0:
                     reader.refuse_nothing()
                 return

@@ -74,7 +74,7 @@ class PassStart:
         """Go to the start of the next pass, because nothing of the pass was left when it was read. Epochs are named anew."""
         return replace(self, number=self.number + 1, rest=None, at_end=False, begun=True)
 
-    def followed(self, count: int = 1) -> PassStart:
+    def later(self, count: int = 1) -> PassStart:
         """Go to the start of a pass after the one that is read next. Epochs keep their numbers."""
         offset = self.offset if self.epoch is None else self._offset
         return PassStart(self.next_pass + count, offset=offset, weights=self.weights)

@@ -137,15 +137,15 @@ class StreamPosition:
         # In this order: another worker may note its pass between the two, and it notes `first` before `latest`.
         latest, first = memory.latest - 1, memory.first - 1
         if memory.loaded:
-            number = notes.loaded_pass(memory.goes_on)
+            number = notes.loaded_pass(memory.reads_next)
             start = replace(start, begun=memory.read_before)
             start = start.load(number, passes.begin(number, start.weights), at_end=False)
-            if start.epoch is not None and latest > number and notes.loaded_pass(goes_on=True) > number:
+            if start.epoch is not None and latest > number and notes.loaded_pass(reads_next=True) > number:
                 start, first = start.went_on(), first + 1
         if first > start.next_pass:
             start = start.went_on()
         if latest > first:
-            start = start.followed(latest - first)
+            start = start.later(latest - first)
         start = replace(start, begun=start.begun or memory.begun > 0)
         return start.ended() if (memory.ended or lives) and passes.exist else start
 
@@ -167,10 +167,10 @@ class StreamPosition:
             self._start, self._loads, self._loaded, self._follows = start, False, loads, bool(notes.lives_on)
             position = position if loads else replace(position, skip=topology.worker)
         made, progress = self._make(position)
-        items, goes_on = made.items, start.epoch is not None or (follows and start.offset is None)
+        items, reads_next = made.items, start.epoch is not None or (follows and start.offset is None)
         if loads:
             items = self._or_pass_of_others(made, progress)
-        elif goes_on and not start.is_whole:
+        elif reads_next and not start.is_whole:
             items = self._or_next_pass(made, progress)
         iterator = StreamIterator(items, progress, topology, self._ranks, notes)
         self._iterators = [weakref.ref(item) for item in (*self._existing(), iterator)]
@@ -188,10 +188,10 @@ class StreamPosition:
                 )
             return self._now()
         if self._loaded:
-            number = self._notes.loaded_pass(self._notes.memory.goes_on)
+            number = self._notes.loaded_pass(self._notes.memory.reads_next)
             self._start = replace(self._start, number=number, rest=None)  # the rest was this worker's own
             self._notes.note_pass(number, whole=False)
-        return self._start.followed() if self.passes.exist else self._start
+        return self._start.later() if self.passes.exist else self._start
 
     def _make(self, position: Position) -> tuple[Made, IterationProgress]:
         plan, topology = self.plan.under(position.weights), self._ranks.topology()
@@ -241,10 +241,10 @@ class StreamPosition:
             if error is not None:
                 raise error
             if notes.lives_on:
-                notes.note_pass(notes.loaded_pass(notes.memory.goes_on), whole=False)
+                notes.note_pass(notes.loaded_pass(notes.memory.reads_next), whole=False)
             if inside:
                 yield from chain(first, made.items)
-            elif notes.loaded_pass(notes.memory.goes_on) == number:
+            elif notes.loaded_pass(notes.memory.reads_next) == number:
                 yield from self._gone_on(replace(self._start.went_on(), number=number), position, progress)
 
         return items()
@@ -384,7 +384,7 @@ class StreamPosition:
     def next_pass(self) -> None:
         """Move to the start of the next pass, as ``set_epoch`` with the next number does."""
         self._refuse_live("the next pass", "loader()")
-        after = self._now().followed()
+        after = self._now().later()
         if not self.passes.exist and self._progress is not None:  # a mix goes on where a take() after apply() ended it
             after = after.move(replace(self._progress.position, given={}))
         self._move(after, "the next pass")

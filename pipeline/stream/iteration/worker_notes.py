@@ -56,7 +56,7 @@ class _Memory(ctypes.Structure):
     - ``begun``: how often a reader began; ``read_on``: how often one asked for a second item.
     - ``ended``: whether a pass was read to its end.
     - ``loaded``: whether workers loaded states of their own; ``read_before``: whether the stream had been read then;
-      ``goes_on``: whether they read the next pass if nothing is left of theirs; ``with_weights``: whether these states have
+      ``reads_next``: whether they read the next pass if nothing is left of theirs; ``with_weights``: whether these states have
       weights that the owner does not know.
 
     ``following`` is the pass that living workers begin next, and ``living`` holds the processes of workers that live on after a
@@ -75,7 +75,7 @@ class _Memory(ctypes.Structure):
         ("ended", ctypes.c_bool),
         ("loaded", ctypes.c_bool),
         ("read_before", ctypes.c_bool),
-        ("goes_on", ctypes.c_bool),
+        ("reads_next", ctypes.c_bool),
         ("with_weights", ctypes.c_bool),
         ("following", ctypes.c_int64),
         ("living", ctypes.c_int64 * MAX_WORKERS),
@@ -144,7 +144,7 @@ class WorkerNotes:
         memory, self.lives_on = self.memory, _is_persistent()
         memory.loaded, memory.read_before, memory.with_weights = True, read_before, with_weights
         # A loader that was saved after a pass begins another at once, and workers that live on would lose the first.
-        memory.goes_on = named and not self.lives_on
+        memory.reads_next = named and not self.lives_on
         memory.latest = memory.first = 0
         memory.ended = False
 
@@ -155,14 +155,14 @@ class WorkerNotes:
         worker = self.memory.by_number[info.id]
         worker.next, worker.inside = number, inside
 
-    def loaded_pass(self, goes_on: bool) -> int:
+    def loaded_pass(self, reads_next: bool) -> int:
         """Return the pass that the workers' own states are in.
 
         If nothing of this pass is left, and workers do not go on to the next pass, no worker has its next item there.
         """
         workers = self.memory.by_number[: self.memory.workers]
         least: int = min(worker.next for worker in workers)
-        return least - (not goes_on and not any(worker.inside for worker in workers if worker.next == least))
+        return least - (not reads_next and not any(worker.inside for worker in workers if worker.next == least))
 
     def note_begin(self) -> None:
         """Note that this process begins to read.
