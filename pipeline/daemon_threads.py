@@ -82,15 +82,15 @@ def _run(waiting: ref[Future[Any]], job: Callable[[], Any], outer: Callable[[], 
         return
     del future  # from here on, only those who wait hold it
     _here.is_wanted = lambda: waiting() is not None and outer()
-    result, failure = None, None
     try:
         result = job()
     except BaseException as error:
-        failure = error
-    if (future := waiting()) is not None and failure is None:
-        future.set_result(result)
-    elif future is not None:
-        future.set_exception(failure)
+        if (future := waiting()) is not None:
+            future.set_exception(error)
+    else:
+        if (future := waiting()) is not None:
+            future.set_result(result)
+    del future, job  # the traceback of an error refers to this frame, and would keep both
 
 
 def _end(jobs: _Jobs, count: int) -> None:

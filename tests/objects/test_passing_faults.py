@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -163,6 +165,24 @@ def test_requests_beside_one_that_failed_leave_their_threads_to_others() -> None
     with pytest.raises(MissingObjectError):
         in_threads([missing, *busy])
     in_threads([partial(together.wait, SECONDS / 2)] * CONNECTIONS)
+
+
+def test_an_error_of_a_job_keeps_nothing_that_the_job_held() -> None:
+    def fail(held: set[int]) -> None:
+        raise ValueError(len(held))
+
+    threads, held = DaemonThreads(1, "test"), set[int]()
+    gone = ref(held)
+    failed = threads.submit(partial(fail, held))
+    assert str(failed.exception(SECONDS)) == "0"
+    gc.collect()
+    gc.disable()
+    try:
+        del held, failed
+        threads.submit(lambda: None).result(SECONDS)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_process_that_ends_waits_for_no_job_that_is_stuck() -> None:
